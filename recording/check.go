@@ -1,0 +1,53 @@
+package recording
+
+import "fmt"
+
+// check verifies that every cross reference names a row that exists, so that
+// readers can index the tables without looking.
+func (r *Recording) check() error {
+	for i, m := range r.Modules {
+		if m.ID != i {
+			return fmt.Errorf("module %d has id %d", i, m.ID)
+		}
+	}
+	for i, s := range r.Symbols {
+		if s.ID != i {
+			return fmt.Errorf("symbol %d has id %d", i, s.ID)
+		}
+		if !within(s.Module, len(r.Modules)) {
+			return fmt.Errorf("symbol %q names module %d of %d", s.Name, s.Module, len(r.Modules))
+		}
+	}
+	for i, f := range r.Frames {
+		if f.ID != i {
+			return fmt.Errorf("frame %d has id %d", i, f.ID)
+		}
+		if !within(f.Module, len(r.Modules)) {
+			return fmt.Errorf("frame %d names module %d of %d", i, f.Module, len(r.Modules))
+		}
+	}
+	for i, t := range r.Threads {
+		if t.ID != i {
+			return fmt.Errorf("thread %d has id %d", i, t.ID)
+		}
+	}
+	for i, p := range r.Paths {
+		if p.ID != i {
+			return fmt.Errorf("stage path %d has id %d", i, p.ID)
+		}
+	}
+	for i, c := range r.Calls {
+		if !within(c.Thread, len(r.Threads)) || !within(c.Path, len(r.Paths)) ||
+			!within(c.Symbol, len(r.Symbols)) || (c.Caller != -1 && !within(c.Caller, len(r.Frames))) {
+			return fmt.Errorf("call row %d names a row that does not exist", i)
+		}
+	}
+	for i, s := range r.Stages {
+		if (s.Thread != -1 && !within(s.Thread, len(r.Threads))) || !within(s.Path, len(r.Paths)) {
+			return fmt.Errorf("stage row %d names a row that does not exist", i)
+		}
+	}
+	return nil
+}
+
+func within(i, n int) bool { return i >= 0 && i < n }

@@ -1,0 +1,247 @@
+package recording
+
+import "time"
+
+// FormatVersion is written to every saved Recording. It changes when a reader
+// of the previous version would misread a file.
+const FormatVersion = 1
+
+// HistBuckets is the number of buckets of a Hist.
+const HistBuckets = 32
+
+// Hist counts durations by their binary magnitude: bucket i counts durations
+// d with 2^i <= d < 2^(i+1) nanoseconds; bucket 0 also counts d = 0 and the
+// last one everything longer.
+type Hist [HistBuckets]uint64
+
+// GIL is the state of Python's global interpreter lock, as seen by the calling
+// thread at call entry.
+type GIL string
+
+// The GIL states.
+const (
+	GILHeld     GIL = "held"     // the calling thread held it
+	GILFree     GIL = "free"     // the calling thread did not hold it
+	GILNone     GIL = "none"     // the target has no Python
+	GILDisabled GIL = "disabled" // a free-threaded interpreter: there is no lock
+	GILUnknown  GIL = "unknown"  // it can't be known, see Python.GILReason
+)
+
+// Attribution says why a call has its stage.
+type Attribution string
+
+// The attributions.
+const (
+	AttributionOwn      Attribution = "own"      // the calling thread's innermost open stage
+	AttributionAutograd Attribution = "autograd" // the stage of the thread that called backward
+	AttributionProcess  Attribution = "process"  // a stage the target opened for the whole process
+	AttributionNone     Attribution = "none"     // outside any stage
+)
+
+// Recording is what one run of the agent observed. Cross references between
+// its tables are the ID fields of the rows they name.
+type Recording struct {
+	Format int    `json:"format"` // FormatVersion
+	Tool   Tool   `json:"tool"`
+	Target Target `json:"target"`
+	Window Window `json:"window"`
+
+	Modules []Module    `json:"modules"` // [0] is the target's executable
+	Symbols []Symbol    `json:"symbols"`
+	Frames  []Frame     `json:"frames"`
+	Threads []Thread    `json:"threads"`
+	Paths   []StagePath `json:"paths"`
+
+	Calls  []Call  `json:"calls"`
+	Stages []Stage `json:"stages"`
+	Losses []Loss  `json:"losses"` // only reasons that occurred, sorted by reason
+
+	Absent   []string `json:"absent"`   // wanted symbols that no mapped driver exports, sorted
+	Warnings []string `json:"warnings"` // what was degraded and why, for people
+
+	Overhead Overhead `json:"overhead"`
+	GPU      *GPU     `json:"gpu,omitempty"` // nil when NVML was not read
+	GPUNote  string   `json:"gpu_note,omitempty"`
+}
+
+// Tool identifies the agent that made the Recording.
+type Tool struct {
+	Version   string   `json:"version"`
+	Command   []string `json:"command"`
+	Kernel    string   `json:"kernel"`    // uname -r
+	Arch      string   `json:"arch"`      // GOARCH of the agent
+	Mechanism string   `json:"mechanism"` // "uprobe-multi" or "perf-event"
+}
+
+// Target identifies the recorded process.
+type Target struct {
+	PID       int       `json:"pid"`    // in the agent's pid namespace
+	NSPID     int       `json:"ns_pid"` // in the target's innermost pid namespace
+	StartTime time.Time `json:"start_time"`
+	Exe       string    `json:"exe"`
+	Comm      string    `json:"comm"`
+	Cmdline   []string  `json:"cmdline"`
+	Python    *Python   `json:"python,omitempty"`
+	Rank      int       `json:"rank"`       // RANK of torchrun and friends, 0 when unset
+	LocalRank int       `json:"local_rank"` // LOCAL_RANK, 0 when unset
+	WorldSize int       `json:"world_size"` // WORLD_SIZE, 1 when unset
+}
+
+// Python describes the target's interpreter.
+type Python struct {
+	Version   string `json:"version"` // "3.11.7", or "3.11" when only that is known
+	Path      string `json:"path"`    // the file that holds the interpreter's code
+	GILMethod string `json:"gil_method"`
+	GILReason string `json:"gil_reason,omitempty"` // why the GIL state is unknown, if it is
+}
+
+// WindowEnd says what closed the recording window.
+type WindowEnd string
+
+// The ends of a window.
+const (
+	EndDuration  WindowEnd = "duration"
+	EndInterrupt WindowEnd = "interrupt"
+	EndExit      WindowEnd = "target exited"
+	EndExec      WindowEnd = "target executed another program"
+)
+
+// Window is the time during which every call was seen.
+type Window struct {
+	Start    time.Time     `json:"start"`    // wall clock, for people
+	StartNS  uint64        `json:"start_ns"` // CLOCK_MONOTONIC, nanoseconds
+	Duration time.Duration `json:"duration_ns"`
+	End      WindowEnd     `json:"end"`
+}
+
+// Module is one file (or anonymous executable memory) mapped by the target.
+type Module struct {
+	ID      int    `json:"id"`
+	Path    string `json:"path"` // as the target sees it, "//anon" for anonymous memory
+	BuildID string `json:"build_id"`
+	Start   uint64 `json:"start"`  // first mapped executable address
+	Limit   uint64 `json:"limit"`  // one past the last
+	Offset  uint64 `json:"offset"` // file offset of Start
+}
+
+// Symbol is one probed driver function.
+type Symbol struct {
+	ID          int     `json:"id"`
+	Name        string  `json:"name"`
+	API         string  `json:"api"`
+	Group       string  `json:"group"` // launch, sync, memory-map, memory, copy, event, graph, other
+	Module      int     `json:"module"`
+	Address     uint64  `json:"address"`      // in the target's address space
+	ProbeOffset uint64  `json:"probe_offset"` // bytes from the function's entry to the probe
+	Placement   string  `json:"placement"`    // class of the instruction under the probe: "nop", "push", "jump", "stepped"
+	BiasNS      float64 `json:"bias_ns"`      // what the probe pair adds to each measured duration
+}
+
+// Frame is one code address, resolved as far as it can be.
+type Frame struct {
+	ID       int    `json:"id"`
+	Address  uint64 `json:"address"` // in the target's address space
+	Module   int    `json:"module"`
+	Function string `json:"function,omitempty"` // empty when there is no symbol
+	Offset   uint64 `json:"offset"`             // from Function, else from the start of the module's file
+}
+
+// Thread is one thread incarnation of the target. Two threads that had the
+// same tid one after the other are two rows.
+type Thread struct {
+	ID   int    `json:"id"`
+	TID  int    `json:"tid"`    // in the agent's pid namespace
+	NTID int    `json:"ns_tid"` // in the target's innermost pid namespace
+	Name string `json:"name"`   // its last name in the window
+}
+
+// StagePath is a stack of stage names, outermost first; the path without
+// names is "outside any stage".
+type StagePath struct {
+	ID    int      `json:"id"`
+	Names []string `json:"names"`
+}
+
+// Call is the exact total of all calls that share its key: thread, path,
+// symbol, caller, gil and attribution.
+//
+// WallNS and CPUNS are what the probes measured. Every one of the Count calls
+// includes the symbol's BiasNS on top of the driver's own time; correlate
+// subtracts it. Min, Max and Hist are of raw durations too.
+type Call struct {
+	Thread      int         `json:"thread"`
+	Path        int         `json:"path"`
+	Symbol      int         `json:"symbol"`
+	Caller      int         `json:"caller"` // Frame, -1 when it could not be read
+	GIL         GIL         `json:"gil"`
+	Attribution Attribution `json:"attribution"`
+	Count       uint64      `json:"count"`
+	Errors      uint64      `json:"errors"` // calls that returned a non-zero CUresult
+	WallNS      uint64      `json:"wall_ns"`
+	CPUNS       uint64      `json:"cpu_ns"`
+	Bytes       uint64      `json:"bytes"` // requested by successful calls; 0 where the function has no size
+	MinNS       uint64      `json:"min_ns"`
+	MaxNS       uint64      `json:"max_ns"`
+	Hist        Hist        `json:"hist"`
+}
+
+// Stage is the exact total of the spans of one stage path on one thread.
+// Spans that were already open when the window began or still open when it
+// ended are counted apart, with the part of their time that lies inside the
+// window.
+type Stage struct {
+	Thread         int    `json:"thread"`  // -1 for a stage of the whole process
+	Path           int    `json:"path"`    //
+	Count          uint64 `json:"count"`   // complete spans
+	WallNS         uint64 `json:"wall_ns"` // of complete spans, inclusive of child stages
+	ChildNS        uint64 `json:"child_ns"`
+	CPUNS          uint64 `json:"cpu_ns"` // inclusive, of complete spans
+	MinNS          uint64 `json:"min_ns"`
+	MaxNS          uint64 `json:"max_ns"`
+	Hist           Hist   `json:"hist"`
+	PartialCount   uint64 `json:"partial_count"`
+	PartialWallNS  uint64 `json:"partial_wall_ns"`
+	PartialChildNS uint64 `json:"partial_child_ns"`
+	PartialCPUNS   uint64 `json:"partial_cpu_ns"`
+}
+
+// Loss counts what was seen but could not be accounted.
+type Loss struct {
+	Reason string `json:"reason"` // stable, lower case with underscores
+	Kind   string `json:"kind"`   // what is lost: "calls", "spans", "names", "other"
+	Count  uint64 `json:"count"`
+	Help   string `json:"help"` // one line for people
+}
+
+// Overhead is what the recording itself cost.
+type Overhead struct {
+	CallCostNS  float64       `json:"call_cost_ns"` // calibrated: added to the target per probed call
+	AddedNS     uint64        `json:"added_ns"`     // CallCostNS of each symbol's placement x its calls
+	AgentCPU    time.Duration `json:"agent_cpu_ns"` // user + system of the agent in the window
+	AgentRSS    uint64        `json:"agent_rss"`    // bytes, at the end
+	Attach      time.Duration `json:"attach_ns"`    // from the first to the last probe
+	Detach      time.Duration `json:"detach_ns"`    //
+	Calibration string        `json:"calibration"`  // how the bias was measured, or why it is 0
+	Calibrated  bool          `json:"calibrated"`   //
+	ProbedSites int           `json:"probed_sites"` // number of probed addresses
+	KernelBytes uint64        `json:"kernel_bytes"` // memory of the BPF maps
+}
+
+// GPU is NVML's view of the window.
+type GPU struct {
+	Driver  string   `json:"driver"`
+	Devices []Device `json:"devices"`
+}
+
+// Device is one GPU's summary over the window. Means are over Samples.
+type Device struct {
+	Index          int     `json:"index"`
+	Name           string  `json:"name"`
+	UUID           string  `json:"uuid"`
+	UtilizationPct float64 `json:"utilization_pct"` // NVML's own "GPU busy" gauge, mean
+	MemoryUsed     uint64  `json:"memory_used"`     // bytes, maximum
+	MemoryTotal    uint64  `json:"memory_total"`    // bytes
+	PowerW         float64 `json:"power_w"`         // mean
+	EnergyJ        float64 `json:"energy_j"`        // over the window, 0 when the device has no counter
+	Samples        int     `json:"samples"`
+}
