@@ -2,9 +2,12 @@ package recording
 
 import "fmt"
 
-// check verifies that every cross reference names a row that exists, so that
-// readers can index the tables without looking.
+// check verifies the format version and that every cross reference names a row
+// that exists, so that readers can index the tables without looking.
 func (r *Recording) check() error {
+	if r.Format != FormatVersion {
+		return fmt.Errorf("its format is version %d, this stageprof knows version %d", r.Format, FormatVersion)
+	}
 	for i, m := range r.Modules {
 		if m.ID != i {
 			return fmt.Errorf("module %d has id %d", i, m.ID)

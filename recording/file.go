@@ -15,8 +15,12 @@ var ErrFormat = errors.New("not a stageprof recording")
 // hostile file cannot exhaust memory.
 const maxFile = 1 << 30
 
-// Write saves r as gzip-compressed JSON.
+// Write saves r as gzip-compressed JSON. It refuses a Recording that Read would
+// not accept, so that no file is written which nobody can open.
 func Write(w io.Writer, r *Recording) error {
+	if err := r.check(); err != nil {
+		return fmt.Errorf("encoding recording: %w", err)
+	}
 	z := gzip.NewWriter(w)
 	if err := json.NewEncoder(z).Encode(r); err != nil {
 		return fmt.Errorf("encoding recording: %w", err)
@@ -34,18 +38,18 @@ func Read(rd io.Reader) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	limited := &io.LimitedReader{R: z, N: maxFile}
+	decoder := json.NewDecoder(&io.LimitedReader{R: z, N: maxFile})
 	var r Recording
-	if err := json.NewDecoder(limited).Decode(&r); err != nil {
+	if err := decoder.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	// The decoder stops at the end of the object; gzip checks its sum only at
-	// the end of the stream.
-	if _, err := io.Copy(io.Discard, limited); err != nil {
+	// Reading on to the end lets gzip check its sum, and finds a second
+	// Recording appended to the first one, which would be lost silently.
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		if err == nil {
+			err = errors.New("data after the recording")
+		}
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	if r.Format != FormatVersion {
-		return nil, fmt.Errorf("%w: its format is version %d, this stageprof reads version %d", ErrFormat, r.Format, FormatVersion)
 	}
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)

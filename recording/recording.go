@@ -55,6 +55,7 @@ type Recording struct {
 	Calls  []Call  `json:"calls"`
 	Stages []Stage `json:"stages"`
 	Losses []Loss  `json:"losses"` // only reasons that occurred, sorted by reason
+	Seen   *Seen   `json:"seen,omitempty"`
 
 	Absent   []string `json:"absent"`   // wanted symbols that no mapped driver exports, sorted
 	Warnings []string `json:"warnings"` // what was degraded and why, for people
@@ -137,7 +138,8 @@ type Symbol struct {
 	BiasNS      float64 `json:"bias_ns"`      // what the probe pair adds to each measured duration
 }
 
-// Frame is one code address, resolved as far as it can be.
+// Frame is one caller, resolved as far as it can be. Its Address is the return
+// address that the call left on the stack, one instruction past the call.
 type Frame struct {
 	ID       int    `json:"id"`
 	Address  uint64 `json:"address"` // in the target's address space
@@ -211,6 +213,14 @@ type Loss struct {
 	Kind   string `json:"kind"`   // what is lost: "calls", "spans", "names", "other"
 	Count  uint64 `json:"count"`
 	Help   string `json:"help"` // one line for people
+}
+
+// Seen is the kernel side's own count of what passed its probes, kept apart
+// from the rows, so that a reader can check that nothing is missing: Calls is
+// the sum of the rows' Count and of the losses of kind "calls". It is nil when
+// the kernel side did not count.
+type Seen struct {
+	Calls uint64 `json:"calls"` // outermost entries into probed functions
 }
 
 // Overhead is what the recording itself cost.
