@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package gpu
+
+func openLibrary() (library, error) { return nil, ErrNotBuilt }

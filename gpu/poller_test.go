@@ -1,0 +1,288 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stageprof/recording"
+)
+
+// fakeLibrary answers like NVML, from a script.
+type fakeLibrary struct {
+	gpus   []*fakeDevice
+	err    error // of driver
+	closed int
+}
+
+func (l *fakeLibrary) driver() (string, error) { return "535.261.03", l.err }
+
+func (l *fakeLibrary) devices() ([]device, error) {
+	devices := make([]device, len(l.gpus))
+	for i, d := range l.gpus {
+		devices[i] = d
+	}
+	return devices, nil
+}
+
+func (l *fakeLibrary) close() error { l.closed++; return nil }
+
+// fakeDevice draws its answers from a function of the metric and of how often
+// that metric was read before.
+type fakeDevice struct {
+	answer func(m metric, before int) (uint64, error)
+	reads  [metricCount]int
+}
+
+func (d *fakeDevice) name() (string, error) { return "Simulated GPU", nil }
+func (d *fakeDevice) uuid() (string, error) { return "GPU-0", nil }
+
+func (d *fakeDevice) read(m metric) (uint64, error) {
+	before := d.reads[m]
+	d.reads[m]++
+	return d.answer(m, before)
+}
+
+// ramp answers utilization 10, 20, 30 …, used memory that peaks at its second
+// reading in the window, constant power and energy that grows by 5 J a reading.
+// The first reading of each metric is the one that Open makes.
+func ramp(m metric, before int) (uint64, error) {
+	switch m {
+	case utilization:
+		return uint64(10 * before), nil
+	case memoryUsed:
+		return []uint64{1, 100, 900, 300, 300, 300}[before], nil
+	case memoryTotal:
+		return 1000, nil
+	case power:
+		return 250_500, nil
+	default:
+		return uint64(5000 * before), nil
+	}
+}
+
+func mustOpen(t *testing.T, lib library) *Poller {
+	t.Helper()
+	p, err := open(t.Context(), 0, func() (library, error) { return lib, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// record runs one window of the given length on fake time.
+func record(t *testing.T, window time.Duration, answer func(metric, int) (uint64, error)) (*recording.GPU, string) {
+	t.Helper()
+	var g *recording.GPU
+	var note string
+	synctest.Test(t, func(t *testing.T) {
+		lib := &fakeLibrary{gpus: []*fakeDevice{{answer: answer}}}
+		p := mustOpen(t, lib)
+		p.Start(t.Context())
+		time.Sleep(window)
+		g, note = p.Stop()
+		for range 2 {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if lib.closed != 1 {
+			t.Errorf("library closed %d times, want once", lib.closed)
+		}
+	})
+	return g, note
+}
+
+func TestPollerSummary(t *testing.T) {
+	g, note := record(t, 2500*time.Millisecond, ramp)
+	want := &recording.GPU{Driver: "535.261.03", Devices: []recording.Device{{
+		Name: "Simulated GPU", UUID: "GPU-0",
+		UtilizationPct: 20, // 10, 20 and, at the end, 30
+		MemoryUsed:     900,
+		MemoryTotal:    1000,
+		PowerW:         250.5,
+		EnergyJ:        15, // readings 1 (start) to 4 (end)
+		Samples:        3,
+	}}}
+	if diff := cmp.Diff(want, g); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	if note != "" {
+		t.Errorf("note %q, want none", note)
+	}
+}
+
+func TestPollerWindowShorterThanPeriod(t *testing.T) {
+	g, _ := record(t, time.Millisecond, ramp)
+	if d := g.Devices[0]; d.Samples != 1 || d.UtilizationPct != 10 || d.EnergyJ != 5 {
+		t.Errorf("got %+v, want one sample of 10 %% and 5 J", d)
+	}
+}
+
+func TestPollerCountsFailures(t *testing.T) {
+	lost := errors.New("GPU is lost")
+	g, note := record(t, 2500*time.Millisecond, func(m metric, before int) (uint64, error) {
+		if m == power && before == 2 {
+			return 0, lost
+		}
+		return ramp(m, before)
+	})
+	d := g.Devices[0]
+	if d.Samples != 2 || d.UtilizationPct != 20 || d.PowerW != 250.5 {
+		t.Errorf("got %+v, want means over the samples 10 %% and 30 %% alone", d)
+	}
+	if want := "GPU 0 missed 1 of 3 readings, the last by reading the power: GPU is lost"; note != want {
+		t.Errorf("note %q, want %q", note, want)
+	}
+}
+
+func TestPollerDeviceLostForGood(t *testing.T) {
+	g, note := record(t, 2500*time.Millisecond, func(m metric, before int) (uint64, error) {
+		if before > 0 {
+			return 0, errors.New("GPU is lost")
+		}
+		return ramp(m, before)
+	})
+	if d := g.Devices[0]; d.Samples != 0 || d.EnergyJ != 0 || d.PowerW != 0 || d.MemoryTotal != 1000 {
+		t.Errorf("got %+v, want an empty summary", d)
+	}
+	if want := "GPU 0 missed 4 of 4 readings"; !strings.HasPrefix(note, want) {
+		t.Errorf("note %q, want %q…", note, want)
+	}
+}
+
+func TestPollerNamesWhatADeviceLacks(t *testing.T) {
+	g, note := record(t, time.Second/2, func(m metric, before int) (uint64, error) {
+		if m == utilization || m == energy {
+			return 0, errUnsupported
+		}
+		return ramp(m, before)
+	})
+	if d := g.Devices[0]; d.Samples != 1 || d.UtilizationPct != 0 || d.EnergyJ != 0 || d.PowerW != 250.5 {
+		t.Errorf("got %+v, want the power only", d)
+	}
+	if want := "GPU 0 has no utilization, energy counter"; note != want {
+		t.Errorf("note %q, want %q", note, want)
+	}
+}
+
+func TestPollerEnergyCounterRestarts(t *testing.T) {
+	g, _ := record(t, time.Second/2, func(m metric, before int) (uint64, error) {
+		if m == energy {
+			return uint64(1000 - 100*before), nil
+		}
+		return ramp(m, before)
+	})
+	if d := g.Devices[0]; d.EnergyJ != 0 {
+		t.Errorf("EnergyJ = %v after the counter went backwards, want 0", d.EnergyJ)
+	}
+}
+
+func TestPollerEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dev := &fakeDevice{answer: ramp}
+		p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.Start(ctx)
+		cancel()
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		if g, _ := p.Stop(); g.Devices[0].Samples != 1 {
+			t.Errorf("%d samples, want the one at the end of the context", g.Devices[0].Samples)
+		}
+	})
+}
+
+func TestPollerSurvivesNVMLThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		lib := &fakeLibrary{gpus: []*fakeDevice{{answer: func(m metric, before int) (uint64, error) {
+			if before > 0 {
+				<-release
+			}
+			return ramp(m, before)
+		}}}}
+		p := mustOpen(t, lib)
+		p.Start(t.Context())
+		g, note := p.Stop()
+		if g != nil || !strings.Contains(note, "did not answer for 2s") {
+			t.Errorf("got %+v and note %q, want nothing and the reason", g, note)
+		}
+		if err := p.Close(); err != nil || lib.closed != 0 {
+			t.Errorf("Close: %v, library closed %d times; want it left alone", err, lib.closed)
+		}
+		close(release)
+	})
+}
+
+func TestPollerStopWithoutStart(t *testing.T) {
+	p := mustOpen(t, &fakeLibrary{})
+	if g, note := p.Stop(); g != nil || note == "" {
+		t.Errorf("got %+v and note %q, want nothing and the reason", g, note)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	cases := map[string]struct {
+		load func() (library, error)
+		want error
+		text string
+	}{
+		"not built": {
+			load: func() (library, error) { return nil, ErrNotBuilt },
+			want: ErrNotBuilt,
+			text: "NVML is not built into this stageprof (it was built without cgo)",
+		},
+		"no library": {
+			load: func() (library, error) { return nil, errors.New("libnvidia-ml.so.1 can't be loaded") },
+			want: ErrNotAvailable,
+			text: "NVML is not available: libnvidia-ml.so.1 can't be loaded",
+		},
+		"broken driver": {
+			load: func() (library, error) { return &fakeLibrary{err: errors.New("driver mismatch")}, nil },
+			want: ErrNotAvailable,
+			text: "NVML is not available: reading the driver's version: driver mismatch",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := open(t.Context(), 0, c.load)
+			if !errors.Is(err, c.want) || err.Error() != c.text {
+				t.Errorf("got %q, want %q wrapping %q", err, c.text, c.want)
+			}
+		})
+	}
+}
+
+func TestOpenGivesUpOnNVMLThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		_, err := open(t.Context(), 0, func() (library, error) {
+			<-release
+			return nil, errors.New("too late")
+		})
+		if !errors.Is(err, ErrNotAvailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want %v by the deadline", err, ErrNotAvailable)
+		}
+		close(release)
+	})
+}
+
+func TestPeriodHasAFloor(t *testing.T) {
+	for given, want := range map[time.Duration]time.Duration{
+		0: DefaultPeriod, time.Millisecond: MinPeriod, 3 * time.Second: 3 * time.Second,
+	} {
+		p, err := open(t.Context(), given, func() (library, error) { return &fakeLibrary{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.period != want {
+			t.Errorf("period %v for %v, want %v", p.period, given, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"stageprof/recording"
+)
+
+// sampler gathers one device's numbers over the window.
+type sampler struct {
+	dev         device
+	row         recording.Device // identity, later the summary
+	unsupported [metricCount]bool
+
+	sums        [metricCount]uint64 // over good samples, for the means
+	energyKnown bool                // the counter was read when the window began
+	firstEnergy uint64
+	lastEnergy  uint64
+	good        int
+	failed      int
+	lastErr     error
+}
+
+// newSampler reads the device's identity and finds out which metrics it has.
+// A metric that fails for another reason is kept: its failures will be
+// counted where they happen.
+func newSampler(index int, dev device) (*sampler, error) {
+	s := &sampler{dev: dev, row: recording.Device{Index: index}}
+	var err error
+	if s.row.Name, err = dev.name(); err != nil {
+		return nil, fmt.Errorf("reading the name of GPU %d: %w", index, err)
+	}
+	if s.row.UUID, err = dev.uuid(); err != nil && !errors.Is(err, errUnsupported) {
+		return nil, fmt.Errorf("reading the uuid of GPU %d: %w", index, err)
+	}
+	for m := range metricCount {
+		v, err := dev.read(m)
+		s.unsupported[m] = errors.Is(err, errUnsupported)
+		if m == memoryTotal && err == nil {
+			s.row.MemoryTotal = v
+		}
+	}
+	return s, nil
+}
+
+// begin takes the energy counter at the start of the window. The gauges are
+// left alone: what they say now was measured before it.
+func (s *sampler) begin() {
+	if s.unsupported[energy] {
+		return
+	}
+	v, err := s.dev.read(energy)
+	if err != nil {
+		s.fail(energy, err)
+		return
+	}
+	s.energyKnown = true
+	s.firstEnergy, s.lastEnergy = v, v
+}
+
+// sample takes one reading of everything; it counts whole or not at all, so
+// that all means are over the same samples.
+func (s *sampler) sample() {
+	var now [metricCount]uint64
+	for m := range metricCount {
+		if s.unsupported[m] {
+			continue
+		}
+		v, err := s.dev.read(m)
+		if err != nil {
+			s.fail(m, err)
+			return
+		}
+		now[m] = v
+	}
+	for m, v := range now {
+		s.sums[m] += v
+	}
+	s.lastEnergy = now[energy]
+	s.row.MemoryUsed = max(s.row.MemoryUsed, now[memoryUsed])
+	s.row.MemoryTotal = max(s.row.MemoryTotal, now[memoryTotal])
+	s.good++
+}
+
+func (s *sampler) fail(m metric, err error) {
+	s.failed++
+	s.lastErr = fmt.Errorf("reading the %s: %w", m, err)
+}
+
+// summary is the device's row of the Recording.
+func (s *sampler) summary() recording.Device {
+	row := s.row
+	row.Samples = s.good
+	if s.good > 0 {
+		row.UtilizationPct = float64(s.sums[utilization]) / float64(s.good)
+		row.PowerW = float64(s.sums[power]) / float64(s.good) / 1e3
+	}
+	// The counter starts again when the driver is reloaded.
+	if s.energyKnown && s.lastEnergy >= s.firstEnergy {
+		row.EnergyJ = float64(s.lastEnergy-s.firstEnergy) / 1e3
+	}
+	return row
+}
+
+// notes says what is missing from the summary, in plain clauses.
+func (s *sampler) notes() []string {
+	var notes, missing []string
+	for m := range metricCount {
+		if s.unsupported[m] {
+			missing = append(missing, m.String())
+		}
+	}
+	if len(missing) > 0 {
+		notes = append(notes, fmt.Sprintf("GPU %d has no %s", s.row.Index, strings.Join(missing, ", ")))
+	}
+	if s.failed > 0 {
+		notes = append(notes, fmt.Sprintf("GPU %d missed %d of %d readings, the last by %v",
+			s.row.Index, s.failed, s.failed+s.good, s.lastErr))
+	}
+	return notes
+}
