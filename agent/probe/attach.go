@@ -1,0 +1,164 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+// Mechanism is the way in which the kernel attaches probes.
+type Mechanism string
+
+// The mechanisms. UprobeMulti takes one link for any number of addresses, is
+// quicker to attach and remove, and needs fewer privileges; PerfEvent works on
+// every kernel that has cookies.
+const (
+	Auto        Mechanism = "auto"
+	UprobeMulti Mechanism = "uprobe-multi"
+	PerfEvent   Mechanism = "perf-event"
+)
+
+// Mechanisms lists what a person can ask for.
+func Mechanisms() []Mechanism { return []Mechanism{Auto, UprobeMulti, PerfEvent} }
+
+// Choose returns the mechanism to use for what was asked, by probing the kernel.
+func Choose(asked Mechanism) (Mechanism, error) {
+	err := features.HaveBPFLinkUprobeMulti()
+	switch {
+	case asked == PerfEvent:
+		return PerfEvent, nil
+	case err == nil:
+		return UprobeMulti, nil
+	case !errors.Is(err, ebpf.ErrNotSupported):
+		return "", fmt.Errorf("probing for multi-uprobe links: %w", err)
+	case asked == UprobeMulti:
+		return "", fmt.Errorf("this kernel has no multi-uprobe links (Linux 6.6 and newer have them): %w", err)
+	}
+	return PerfEvent, nil
+}
+
+// Prepare makes the uprobe programs of a collection fit the mechanism. It must
+// be called before the collection is loaded.
+func Prepare(spec *ebpf.CollectionSpec, mechanism Mechanism) {
+	if mechanism != PerfEvent {
+		return
+	}
+	for _, program := range spec.Programs {
+		if program.AttachType == ebpf.AttachTraceUprobeMulti {
+			program.AttachType = ebpf.AttachNone
+		}
+	}
+}
+
+// Point is one probed address.
+type Point struct {
+	Offset uint64 // in the file
+	Cookie uint64 // what the program gets to see
+}
+
+// Points returns the points of sites, whose symbols are numbered from first on.
+func Points(sites []Site, first int) []Point {
+	points := make([]Point, len(sites))
+	for i, s := range sites {
+		points[i] = Point{Offset: s.Offset(), Cookie: cookie(uint16(first+i), sizeOf(s.Symbol))}
+	}
+	return points
+}
+
+// Attacher puts programs on addresses in a file, for one process.
+type Attacher struct {
+	Mechanism Mechanism
+	// PID is the process to probe; 0 means every process, for kernels whose
+	// multi-uprobe filter matches threads instead of processes.
+	PID int
+}
+
+// Entry attaches a program to the points of the file at path. Closing the
+// result takes all of them off.
+func (a Attacher) Entry(path string, program *ebpf.Program, points []Point) (io.Closer, error) {
+	return a.attach(path, program, points, (*link.Executable).UprobeMulti, (*link.Executable).Uprobe)
+}
+
+// Return does the same for the returns of the functions that contain the points.
+func (a Attacher) Return(path string, program *ebpf.Program, points []Point) (io.Closer, error) {
+	return a.attach(path, program, points, (*link.Executable).UretprobeMulti, (*link.Executable).Uretprobe)
+}
+
+type (
+	attachMulti func(*link.Executable, []string, *ebpf.Program, *link.UprobeMultiOptions) (link.Link, error)
+	attachOne   func(*link.Executable, string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)
+)
+
+func (a Attacher) attach(path string, program *ebpf.Program, points []Point, multi attachMulti, one attachOne) (io.Closer, error) {
+	executable, err := link.OpenExecutable(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening %q to attach probes: %w", path, err)
+	}
+	if a.Mechanism == PerfEvent {
+		return a.attachEach(executable, program, points, one)
+	}
+	options := &link.UprobeMultiOptions{PID: uint32(a.PID)}
+	for _, p := range points {
+		options.Addresses = append(options.Addresses, p.Offset)
+		options.Cookies = append(options.Cookies, p.Cookie)
+	}
+	l, err := multi(executable, nil, program, options)
+	if err != nil {
+		return nil, fmt.Errorf("attaching %d probes to %q: %w", len(points), path, err)
+	}
+	return l, nil
+}
+
+func (a Attacher) attachEach(executable *link.Executable, program *ebpf.Program, points []Point, one attachOne) (io.Closer, error) {
+	var links Links
+	for _, p := range points {
+		l, err := one(executable, "", program, &link.UprobeOptions{Address: p.Offset, Cookie: p.Cookie, PID: a.PID})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("attaching probe at offset %#x: %w", p.Offset, err), links.Close())
+		}
+		links.Add(l)
+	}
+	return &links, nil
+}
+
+// Links is a set of attached probes that are taken off together.
+type Links struct {
+	mu    sync.Mutex
+	links []io.Closer
+}
+
+// Add puts a link into the set.
+func (l *Links) Add(c io.Closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.links = append(l.links, c)
+}
+
+// Close takes off all probes of the set, side by side: the kernel waits for
+// every running program at each removal, and the waits overlap. Closing again
+// does nothing.
+func (l *Links) Close() error {
+	l.mu.Lock()
+	links := l.links
+	l.links = nil
+	l.mu.Unlock()
+
+	errs := make([]error, len(links))
+	var wait sync.WaitGroup
+	for i, c := range links {
+		wait.Go(func() { errs[i] = c.Close() })
+	}
+	wait.Wait()
+	for i, err := range errs {
+		if errors.Is(err, os.ErrClosed) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Calls: an entry is paired with its return by the stack pointer, not by a
+ * counter, so that lost returns (longjmp, exceptions, more than 64 pending
+ * return probes) spoil one call and heal at the next one.
+ */
+#ifndef STAGEPROF_CALL_H
+#define STAGEPROF_CALL_H
+
+#include "gil.h"
+#include "stage.h"
+
+#if defined(__TARGET_ARCH_x86)
+/* At entry the stack pointer points at the return address; the return has
+ * popped it. */
+#define RETURN_ADDRESS_SIZE 8
+#else
+#define RETURN_ADDRESS_SIZE 0
+#endif
+
+/* What the kernel puts in place of return addresses: the same for all probes of
+ * a process, learned from the first return. */
+u64 trampoline = 0;
+
+/* The return has just popped it, so it still stands there. */
+static __always_inline void learn_trampoline(u64 sp)
+{
+#if defined(__TARGET_ARCH_x86)
+    if (!trampoline)
+        read_user_u64(&trampoline, sp);
+#endif
+}
+
+static __always_inline u64 caller_address(struct pt_regs *ctx)
+{
+#if defined(__TARGET_ARCH_x86)
+    u64 caller = 0;
+
+    if (read_user_u64(&caller, PT_REGS_SP(ctx)))
+        count(LOST_CALLER);
+    return caller;
+#else
+    return PT_REGS_RET(ctx);
+#endif
+}
+
+static __always_inline u64 argument(struct pt_regs *ctx, u8 number)
+{
+    switch (number) {
+    case 1:
+        return PT_REGS_PARM1(ctx);
+    case 2:
+        return PT_REGS_PARM2(ctx);
+    case 3:
+        return PT_REGS_PARM3(ctx);
+    case 4:
+        return PT_REGS_PARM4(ctx);
+    case 5:
+        return PT_REGS_PARM5(ctx);
+    }
+    return 0;
+}
+
+/* Offsets of WidthInBytes, after which Height and Depth follow, in the public
+ * structures CUDA_MEMCPY2D and CUDA_MEMCPY3D. */
+#define COPY_2D_WIDTH 112
+#define COPY_3D_WIDTH 176
+
+static __always_inline u64 copy_size(u64 parameters, bool three)
+{
+    u64 extent[3] = {0, 0, 1};
+    u32 n = three ? 24 : 16;
+
+    if (bpf_probe_read_user(extent, n, (void *)parameters + (three ? COPY_3D_WIDTH : COPY_2D_WIDTH)))
+        return 0;
+    return extent[0] * extent[1] * extent[2];
+}
+
+static __always_inline u64 call_size(struct pt_regs *ctx, u64 cookie)
+{
+    u64 value;
+
+    switch (COOKIE_SIZE_KIND(cookie)) {
+    case SIZE_ARGUMENT:
+        value = argument(ctx, COOKIE_SIZE_ARGUMENT(cookie));
+        if (COOKIE_SIZE_32BIT(cookie))
+            value = (u32)value;
+        return value << COOKIE_SIZE_SHIFT(cookie);
+    case SIZE_COPY_2D:
+        return copy_size(PT_REGS_PARM1(ctx), false);
+    case SIZE_COPY_3D:
+        return copy_size(PT_REGS_PARM1(ctx), true);
+    }
+    return 0;
+}
+
+/* A function entered below the recorded call's frame is nested in it, unless
+ * that frame is gone: then its return address is no longer the kernel's. */
+static __always_inline bool call_is_nested(struct thread_state *state, u64 sp)
+{
+    if (sp >= state->sp)
+        return false;
+#if defined(__TARGET_ARCH_x86)
+    u64 word;
+
+    if (trampoline && !read_user_u64(&word, state->sp) && word != trampoline)
+        return false;
+#endif
+    return true;
+}
+
+static __always_inline void call_stage(struct thread_state *state)
+{
+    struct thread_state *process;
+
+    stage_seed(state);
+    state->path = state->stage_path;
+    state->attribution = ATTRIBUTION_OWN;
+    if (state->path != PATH_NONE)
+        return;
+    state->attribution = ATTRIBUTION_NONE;
+    process = process_state();
+    if (!process)
+        return;
+    stage_seed(process);
+    if (process->stage_path != PATH_NONE) {
+        state->path = process->stage_path;
+        state->attribution = ATTRIBUTION_PROCESS;
+    }
+}
+
+static __always_inline void call_enter(struct pt_regs *ctx)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *state = thread_get(task);
+    u64 sp = PT_REGS_SP(ctx), cookie;
+
+    if (!state) {
+        count(COUNT_ENTERED);
+        count(LOST_THREAD);
+        return;
+    }
+    if (state->sp) {
+        if (call_is_nested(state, sp))
+            return;
+        count(LOST_RETURN);
+    }
+    count(COUNT_ENTERED);
+    cookie = bpf_get_attach_cookie(ctx);
+    state->sp = sp;
+    state->symbol = COOKIE_SYMBOL(cookie);
+    state->size = call_size(ctx, cookie);
+    state->caller = caller_address(ctx);
+    state->gil = gil_read(task, state);
+    call_stage(state);
+    state->off_base = state->off_total;
+    state->begin = bpf_ktime_get_ns();
+}
+
+static __always_inline struct call_row *call_row(struct thread_state *state)
+{
+    static const struct call_row zero = {.min = ~0ULL};
+    struct call_key key = {
+        .caller = state->caller,
+        .thread = state->serial,
+        .path = state->path,
+        .symbol = state->symbol,
+        .gil = state->gil,
+        .attribution = state->attribution,
+    };
+    struct call_row *row = bpf_map_lookup_elem(&calls, &key);
+
+    if (row)
+        return row;
+    bpf_map_update_elem(&calls, &key, &zero, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&calls, &key);
+}
+
+/* A row belongs to one thread, so it is written without atomics. */
+static __always_inline void call_row_add(struct call_row *row, u64 wall, u64 off, u64 size,
+                                         bool failed)
+{
+    row->count++;
+    row->wall += wall;
+    row->cpu += wall - off;
+    if (failed)
+        row->errors++;
+    else
+        row->bytes += size;
+    if (wall < row->min)
+        row->min = wall;
+    if (wall > row->max)
+        row->max = wall;
+    row->hist[log2_bucket(wall)]++;
+}
+
+static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
+{
+    struct thread_state *state = thread_find(bpf_get_current_task_btf());
+    u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE, wall, off;
+    struct call_row *row;
+
+    /* No call in progress: it was entered before the window. */
+    if (!state || !state->sp || sp < state->sp)
+        return;
+    if (sp > state->sp) {
+        /* A frame above the recorded one returns, so that one is gone. */
+        state->sp = 0;
+        count(LOST_RETURN);
+        return;
+    }
+    state->sp = 0;
+    learn_trampoline(sp);
+    wall = now - state->begin;
+    off = state->off_total - state->off_base;
+    if (now < state->begin || off > wall) {
+        count(LOST_IMPOSSIBLE);
+        return;
+    }
+    row = call_row(state);
+    if (!row) {
+        count(LOST_ROW);
+        return;
+    }
+    /* CUresult is 32 bits wide: the upper half of the register is noise. */
+    call_row_add(row, wall, off, state->size, (u32)PT_REGS_RC(ctx) != 0);
+}
+
+#endif

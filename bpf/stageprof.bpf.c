@@ -1,0 +1,193 @@
+//go:build ignore
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * stageprof's kernel side: exact totals of driver calls per thread, stage,
+ * symbol, GIL state and caller, aggregated here so that nothing is streamed.
+ *
+ * hook                     why                                      cost
+ * uprobe on the driver     a call begins                            per call, in the target
+ * uretprobe on the driver  it ends                                  per call, in the target
+ * uprobe on the markers    a stage begins or ends                   per marker, in the target
+ * uprobe on the loader     a library came or went: look again       per dlopen
+ * sched_switch             time off the CPU, target's threads only  two compares for bystanders
+ * task_rename, _exit,      thread names; open stages and calls of   rare
+ *   process_exec           a thread that ends
+ * iter/task                the target's threads, at both ends of    twice
+ *                          the window
+ *
+ * Limits: 64 pending return probes per thread (kernel); MAX_DEPTH nested
+ * stages; the maps' sizes in state.h. Whatever does not fit is counted.
+ */
+#include "call.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Keeps the shared enumerations in the object's BTF, from where bpf2go takes them. */
+struct shared_enums {
+    enum counter counter;
+    enum gil_state gil_state;
+    enum gil_reading gil_reading;
+    enum attribution attribution;
+    enum target_end target_end;
+    enum marker marker;
+    enum size_kind size_kind;
+};
+const volatile struct shared_enums shared_enums = {};
+
+SEC("uprobe.multi")
+int driver_entry(struct pt_regs *ctx)
+{
+    if (in_window() && is_target())
+        call_enter(ctx);
+    return 0;
+}
+
+SEC("uretprobe.multi")
+int driver_return(struct pt_regs *ctx)
+{
+    /* First of all, so that the program's own work stays outside the call. */
+    u64 now = bpf_ktime_get_ns();
+
+    if (in_window() && is_target())
+        call_leave(ctx, now);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int marker_hit(struct pt_regs *ctx)
+{
+    u64 slot = PT_REGS_PARM1(ctx), name = PT_REGS_PARM2(ctx), now;
+    u32 depth = PT_REGS_PARM3(ctx), marker = bpf_get_attach_cookie(ctx);
+    struct thread_state *state;
+
+    if (!tracking || window_end || !is_target())
+        return 0;
+    now = bpf_ktime_get_ns();
+    if (marker == MARKER_PROCESS_BEGIN || marker == MARKER_PROCESS_END)
+        state = process_state();
+    else
+        state = thread_get(bpf_get_current_task_btf());
+    if (!state) {
+        count(LOST_STAGE_THREAD);
+        return 0;
+    }
+    if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
+        stage_begin(state, slot, name, depth, now);
+    else
+        stage_end(state, slot, depth, now);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int loader_hit(struct pt_regs *ctx)
+{
+    if (is_target())
+        __sync_fetch_and_add(&loader_events, 1);
+    return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+    struct thread_state *state;
+
+    if (task_is_target(prev)) {
+        state = thread_find(prev);
+        if (state)
+            thread_switched_out(state);
+    }
+    if (task_is_target(next)) {
+        state = thread_find(next);
+        if (state)
+            thread_switched_in(state);
+    }
+    return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (state && state->serial)
+        thread_name(state->serial, task, comm);
+    return 0;
+}
+
+static __always_inline void thread_ends(struct thread_state *state)
+{
+    if (state->sp && in_window())
+        count(LOST_AT_EXIT);
+    state->sp = 0;
+    stage_cut_all(state, now_in_window());
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (state)
+        thread_ends(state);
+    return 0;
+}
+
+/* The process goes on, its program does not: the window closes here, before
+ * the new program's first instruction. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task) || !tracking)
+        return 0;
+    state = thread_find(task);
+    if (state)
+        thread_ends(state);
+    if (!window_end)
+        window_end = bpf_ktime_get_ns();
+    target_ended = TARGET_EXECED;
+    return 0;
+}
+
+/* Makes the state of every thread that exists, so that time off the CPU is
+ * known from the window's first moment. */
+SEC("iter/task")
+int init_threads(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct thread_state *state;
+
+    if (!task || !task_is_target(task))
+        return 0;
+    state = thread_get(task);
+    if (state && !state->off_since && !task->on_cpu)
+        state->off_since = bpf_ktime_get_ns();
+    return 0;
+}
+
+/* At the window's end: closes what is still open and hands out each thread's
+ * state. */
+SEC("iter/task")
+int dump_threads(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct thread_state *state;
+
+    if (!task || !task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (!state || !state->serial)
+        return 0;
+    bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
+    if (state->off_since && window_end > in_window_since(state->off_since))
+        state->off_total += window_end - in_window_since(state->off_since);
+    stage_cut_all(state, window_end);
+    return 0;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The programs' maps and settings, and the helpers that every part uses. */
+#ifndef STAGEPROF_STATE_H
+#define STAGEPROF_STATE_H
+
+#include "kernel.h"
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "types.h"
+
+/* ---- settings, written by the agent ------------------------------------- */
+
+const volatile u32 target_tgid = 0;
+
+/* Markers are followed from `tracking` on, so that the stage stacks are right
+ * when the window opens; calls and spans count between window_start and
+ * window_end (CLOCK_MONOTONIC, 0 = not yet). */
+volatile u32 tracking = 0;
+volatile u64 window_start = 0;
+volatile u64 window_end = 0;
+
+volatile u32 gil_method = GIL_METHOD_UNKNOWN;
+volatile struct gil_plan gil = {};
+
+/* The marker library's slot of process-wide stages, 0 while unknown. */
+volatile u64 process_slot = 0;
+
+/* ---- what the programs tell the agent besides the maps ------------------ */
+
+volatile u32 target_ended = TARGET_RUNS;
+volatile u32 loader_events = 0; /* the target loaded or unloaded a library */
+
+/* ---- maps ---------------------------------------------------------------- */
+
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct thread_state);
+} thread_states SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct thread_state);
+} process_stages SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 65536);
+    __type(key, struct call_key);
+    __type(value, struct call_row);
+} calls SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct stage_key);
+    __type(value, struct stage_row);
+} stages SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct path_key);
+    __type(value, u32);
+} paths SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, u64);
+    __type(value, struct stage_name);
+} names SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 65536);
+    __type(key, u32);
+    __type(value, struct thread_info);
+} threads SEC(".maps");
+
+/* tid -> the thread's slot in the marker library, as found when attaching:
+ * for threads that call the driver before they emit another marker. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u32);
+    __type(value, u64);
+} slots SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, COUNTERS);
+    __type(key, u32);
+    __type(value, u64);
+} counters SEC(".maps");
+
+static u32 last_thread = 0;
+static u32 next_path = PATH_FIRST;
+
+/* ---- helpers ------------------------------------------------------------- */
+
+/* Atomic although per CPU: a uprobe program can be preempted in the middle. */
+static __always_inline void count(enum counter which)
+{
+    u32 key = which;
+    u64 *value = bpf_map_lookup_elem(&counters, &key);
+
+    if (value)
+        __sync_fetch_and_add(value, 1);
+}
+
+/* Links are filtered by process already; kernels 6.6 to 6.9 do it wrongly for
+ * uprobe_multi, where the agent leaves the filter out. */
+static __always_inline bool is_target(void)
+{
+    return bpf_get_current_pid_tgid() >> 32 == target_tgid;
+}
+
+static __always_inline bool task_is_target(struct task_struct *task)
+{
+    return (u32)task->tgid == target_tgid;
+}
+
+static __always_inline bool in_window(void)
+{
+    return window_start && !window_end;
+}
+
+/* The end of whatever ends now: the window's end once it is closed. */
+static __always_inline u64 now_in_window(void)
+{
+    u64 end = window_end;
+
+    return end ? end : bpf_ktime_get_ns();
+}
+
+static __always_inline u64 in_window_since(u64 begin)
+{
+    u64 start = window_start;
+
+    return begin < start ? start : begin;
+}
+
+static __always_inline u32 log2_bucket(u64 v)
+{
+    u32 bucket = 0;
+
+    if (v >> 32)
+        return HIST_BUCKETS - 1;
+    if (v >> 16) {
+        v >>= 16;
+        bucket += 16;
+    }
+    if (v >> 8) {
+        v >>= 8;
+        bucket += 8;
+    }
+    if (v >> 4) {
+        v >>= 4;
+        bucket += 4;
+    }
+    if (v >> 2) {
+        v >>= 2;
+        bucket += 2;
+    }
+    if (v >> 1)
+        bucket += 1;
+    return bucket & (HIST_BUCKETS - 1);
+}
+
+#endif

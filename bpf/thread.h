@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Per-thread state: its making, its names, its time off the CPU. */
+#ifndef STAGEPROF_THREAD_H
+#define STAGEPROF_THREAD_H
+
+#include "state.h"
+
+static __always_inline u64 thread_pointer(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return task->thread.fsbase;
+#else
+    return task->thread.uw.tp_value;
+#endif
+}
+
+/* The thread's id in its innermost pid namespace. */
+static __always_inline u32 namespace_tid(struct task_struct *task)
+{
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    u32 level = BPF_CORE_READ(pid, level);
+    struct upid *number = (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+                          level * bpf_core_type_size(struct upid);
+
+    return BPF_CORE_READ(number, nr);
+}
+
+static __always_inline void thread_name(u32 serial, struct task_struct *task, const char *comm)
+{
+    struct thread_info info = {.tid = task->pid, .ns_tid = namespace_tid(task)};
+
+    bpf_probe_read_kernel_str(info.comm, sizeof(info.comm), comm);
+    if (bpf_map_update_elem(&threads, &serial, &info, BPF_ANY))
+        count(LOST_THREAD_NAME);
+}
+
+static __noinline struct thread_state *thread_init(struct task_struct *task,
+                                                   struct thread_state *state)
+{
+    u32 tid = task->pid;
+    u64 *slot;
+
+    state->tid = tid;
+    slot = bpf_map_lookup_elem(&slots, &tid);
+    if (slot)
+        state->slot = *slot;
+    /* Serial numbers start at 1: 0 says that the storage is fresh. */
+    state->serial = __sync_fetch_and_add(&last_thread, 1) + 1;
+    thread_name(state->serial, task, task->comm);
+    return state;
+}
+
+static __always_inline struct thread_state *thread_find(struct task_struct *task)
+{
+    return bpf_task_storage_get(&thread_states, task, 0, 0);
+}
+
+static __always_inline struct thread_state *thread_get(struct task_struct *task)
+{
+    struct thread_state *state =
+        bpf_task_storage_get(&thread_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+    if (state && !state->serial)
+        thread_init(task, state);
+    return state;
+}
+
+static __always_inline void thread_switched_out(struct thread_state *state)
+{
+    state->off_since = bpf_ktime_get_ns();
+}
+
+/* Only time inside the window counts, so that stages that were open before it
+ * get exactly the part that lies in it. */
+static __always_inline void thread_switched_in(struct thread_state *state)
+{
+    u64 since = state->off_since;
+
+    if (!since)
+        return;
+    state->off_since = 0;
+    if (in_window())
+        state->off_total += bpf_ktime_get_ns() - in_window_since(since);
+}
+
+#endif

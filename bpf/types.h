@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Everything that the programs share with the agent: the layouts of map keys
+ * and values, and the lists of states and losses. bpf2go turns them into Go
+ * types; a Go test compares both layouts.
+ */
+#ifndef STAGEPROF_TYPES_H
+#define STAGEPROF_TYPES_H
+
+#define MAX_DEPTH 64    /* open stages kept per thread; as many as the marker library keeps */
+#define NAME_SIZE 128   /* a stage name's text with its NUL */
+#define HIST_BUCKETS 32 /* log2 of nanoseconds */
+
+enum gil_state {
+    GIL_NONE,
+    GIL_UNKNOWN,
+    GIL_FREE,
+    GIL_HELD,
+    GIL_DISABLED,
+};
+
+/* How to read the GIL's state; agent/gil decides which. */
+enum gil_reading {
+    GIL_METHOD_NONE,
+    GIL_METHOD_UNKNOWN,
+    GIL_METHOD_THREAD_LOCAL,
+    GIL_METHOD_CURRENT_THREAD_STATE,
+};
+
+enum attribution {
+    ATTRIBUTION_NONE,
+    ATTRIBUTION_OWN,
+    ATTRIBUTION_PROCESS,
+};
+
+/* Why something that was seen is not accounted. COUNT_ENTERED is no loss but
+ * the number of calls seen: it must equal the rows' sum plus the lost calls. */
+enum counter {
+    COUNT_ENTERED,
+    LOST_RETURN,          /* calls whose return was never seen: longjmp, exception, no return probe */
+    LOST_AT_EXIT,         /* calls in which the thread or process ended */
+    LOST_ROW,             /* calls that found no room for a new row */
+    LOST_IMPOSSIBLE,      /* calls with a duration that cannot be */
+    LOST_THREAD,          /* calls of a thread for which no state could be made */
+    LOST_CALLER,          /* return addresses that could not be read (the calls are counted) */
+    LOST_STAGE_ROW,       /* spans that found no room for a new row */
+    LOST_STAGE_DEPTH,     /* stages nested deeper than MAX_DEPTH */
+    LOST_STAGE_THREAD,    /* markers of a thread for which no state could be made */
+    LOST_MARKER,          /* open stages whose end was missed and that were closed late */
+    LOST_PATH,            /* stages that found no room in the table of paths */
+    LOST_NAME_FULL,       /* stages whose name found no room in the table of names */
+    LOST_NAME_UNREADABLE, /* stages whose name could not be read */
+    LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
+    COUNTERS,
+};
+
+/* What ended the target's program, if anything did. */
+enum target_end {
+    TARGET_RUNS,
+    TARGET_EXECED,
+};
+
+/* Which marker a probe stands on; the probe's cookie. */
+enum marker {
+    MARKER_BEGIN,
+    MARKER_END,
+    MARKER_PROCESS_BEGIN,
+    MARKER_PROCESS_END,
+};
+
+/* Where a call's size is. */
+enum size_kind {
+    SIZE_NONE,
+    SIZE_ARGUMENT, /* argument << shift */
+    SIZE_COPY_2D,  /* CUDA_MEMCPY2D: WidthInBytes * Height */
+    SIZE_COPY_3D,  /* CUDA_MEMCPY3D: WidthInBytes * Height * Depth */
+};
+
+/* A driver probe's cookie, packed into 64 bits. */
+#define COOKIE_SYMBOL(c) ((u16)(c))
+#define COOKIE_SIZE_KIND(c) ((u8)((c) >> 16))
+#define COOKIE_SIZE_ARGUMENT(c) ((u8)((c) >> 24)) /* 1 to 6 */
+#define COOKIE_SIZE_SHIFT(c) ((u8)((c) >> 32) & 7)
+#define COOKIE_SIZE_32BIT(c) ((u8)((c) >> 40) & 1) /* the argument is an unsigned int */
+
+#define PATH_NONE 0  /* outside any stage */
+#define PATH_OTHER 1 /* stages that found no room */
+#define PATH_FIRST 2
+
+#define THREAD_PROCESS 0xffffffff /* the thread of process-wide stages */
+
+struct gil_plan {
+    u64 address;          /* CURRENT_THREAD_STATE: of the pointer to the running thread state */
+    u64 thread_id_offset; /* of thread_id in a thread state */
+    u64 tls_module;       /* THREAD_LOCAL: 0 = static TLS, offset from the thread pointer */
+    s64 tls_offset;
+    u64 enabled_address; /* free-threaded: of the int that is 0 while there is no lock; else 0 */
+};
+
+struct call_key {
+    u64 caller; /* return address, 0 when unreadable */
+    u32 thread; /* serial number of the thread incarnation */
+    u32 path;
+    u16 symbol;
+    u8 gil;
+    u8 attribution;
+    u32 pad;
+};
+_Static_assert(sizeof(struct call_key) == 24, "call_key");
+
+struct call_row {
+    u64 count;
+    u64 errors;
+    u64 wall;
+    u64 cpu;
+    u64 bytes;
+    u64 min;
+    u64 max;
+    u64 hist[HIST_BUCKETS];
+};
+_Static_assert(sizeof(struct call_row) == 56 + 8 * HIST_BUCKETS, "call_row");
+
+struct stage_key {
+    u32 thread;
+    u32 path;
+};
+_Static_assert(sizeof(struct stage_key) == 8, "stage_key");
+
+struct stage_row {
+    u64 count; /* complete spans */
+    u64 wall;
+    u64 child;
+    u64 cpu;
+    u64 min;
+    u64 max;
+    u64 partial_count; /* spans that reach over an edge of the window */
+    u64 partial_wall;
+    u64 partial_child;
+    u64 partial_cpu;
+    u64 hist[HIST_BUCKETS];
+};
+_Static_assert(sizeof(struct stage_row) == 80 + 8 * HIST_BUCKETS, "stage_row");
+
+struct path_key {
+    u64 name; /* address of the name in the target: names are never moved or freed */
+    u32 parent;
+    u32 pad;
+};
+_Static_assert(sizeof(struct path_key) == 16, "path_key");
+
+struct stage_name {
+    char text[NAME_SIZE];
+};
+
+struct thread_info {
+    u32 tid;
+    u32 ns_tid;
+    char comm[16];
+};
+_Static_assert(sizeof(struct thread_info) == 24, "thread_info");
+
+struct open_stage {
+    u64 begin;
+    u64 child;    /* wall time of closed child stages */
+    u64 off_base; /* the thread's off-CPU total at begin */
+    u32 path;
+    u32 pad;
+};
+_Static_assert(sizeof(struct open_stage) == 32, "open_stage");
+
+/* What is known of one thread, in task local storage: it comes and goes with
+ * the thread, and only the thread itself and the scheduler switching it write to it. */
+struct thread_state {
+    u32 serial; /* 0 = not initialised */
+    u32 tid;
+
+    /* The call in progress; sp == 0 when there is none. */
+    u64 sp;     /* stack pointer at entry: pairs a return with its entry */
+    u64 begin;  /* of the call */
+    u64 off_base;
+    u64 size;
+    u64 caller;
+    u32 path;
+    u16 symbol;
+    u8 gil;
+    u8 attribution;
+
+    /* Off-CPU time. */
+    u64 off_since; /* 0 while running */
+    u64 off_total;
+
+    u64 tls; /* address of Python's thread-local pointer, once known */
+
+    /* Stages. */
+    u64 slot;        /* the thread's slot in the marker library, once known */
+    u32 depth;      /* open stages, also those beyond MAX_DEPTH */
+    u32 foreign;    /* of these, opened through another copy of the library */
+    u32 stage_path; /* path of the innermost open stage */
+    u32 seeded;     /* the stack is followed since it was known */
+    struct open_stage open[MAX_DEPTH];
+};
+
+
+#endif
