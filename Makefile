@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds, tests and shows stageprof; `make help` lists the targets. Each target
+# installs (as root, on Debian and Ubuntu) or builds what it lacks, and says so.
+
+PYTHON ?= python3
+TORCH ?= 2.6.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
+export PYTHON TORCH
+# go-nvml binds all of NVML, its deprecated functions too.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+GO_FILES = $(shell git ls-files '*.go')
+NEED = @scripts/need.sh
+
+.PHONY: all
+all: stageprof sim marker python ## build everything: bin/stageprof and build/ (default)
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo 'variables: PYTHON=python3 TORCH=2.6.0 (for *-torch) CGO_ENABLED=0 (without NVML) TESTFLAGS='
+
+.PHONY: stageprof
+stageprof: ## bin/stageprof
+	$(NEED) go $(if $(filter 0,$(CGO_ENABLED)),,gcc)
+	go build -ldflags '-X main.version=$(VERSION)' -o bin/stageprof ./cmd/stageprof
+
+.PHONY: sim
+sim: ## the simulated driver, NVML and test programs: build/sim
+	$(NEED) gcc python
+	@$(MAKE) --no-print-directory -C sim
+
+.PHONY: marker
+marker: ## the C marker library: build/libstageprof.so
+	$(NEED) gcc
+	@$(MAKE) --no-print-directory -C marker
+
+.PHONY: python
+python: ## the Python marker package, in place: build/python
+	$(NEED) gcc python python-headers
+	@$(MAKE) --no-print-directory -C marker python PYTHON=$(PYTHON)
+
+.PHONY: demo
+demo: all ## attach to the simulated training pipeline; writes stageprof.pb.gz
+	@scripts/demo.sh
+
+.PHONY: demo-torch
+demo-torch: all ## the same with stock PyTorch (a 3 GB download, kept)
+	@scripts/demo-torch.sh
+
+.PHONY: test
+test: all ## every test that needs no PyTorch (as root: they load eBPF)
+	$(NEED) g++ unshare
+	@scripts/test.sh
+
+.PHONY: test-torch
+test-torch: all ## attach to stock PyTorch and compare with the driver's truth
+	@scripts/test-torch.sh
+
+.PHONY: lint
+lint: ## formatting and static checks of Go, C, shell and Python
+	$(NEED) go gcc clang-format shellcheck python git
+	@scripts/lint.sh
+
+.PHONY: generate
+generate: ## bpf2go: the BPF objects and their Go code, both committed
+	$(NEED) go clang llvm
+	go generate ./bpf
+
+.PHONY: bench
+bench: all ## what a probed call costs: unprobed, stageprof, bpftrace
+	$(NEED) bpftrace
+	@scripts/bench.sh sim
+
+.PHONY: bench-real
+bench-real: all ## the same on the real libcuda (a 30 MB download into build/)
+	$(NEED) bpftrace
+	@scripts/bench.sh real
+
+.PHONY: format
+format: ## rewrite Go and C in the project's format
+	$(NEED) go clang-format
+	gofmt -w $(GO_FILES)
+	git ls-files -z '*.c' '*.h' | xargs -0 -r clang-format -i
+
+.PHONY: clean
+clean: ## remove what was built; downloads in the cache folder stay
+	rm -rf bin build
