@@ -107,14 +107,26 @@ static __always_inline void stage_row_add(struct stage_row *row, const struct sp
 
 static __always_inline struct open_stage *stage_at(struct thread_state *state, u32 depth)
 {
-    return depth < MAX_DEPTH ? &state->open[depth & (MAX_DEPTH - 1)] : NULL;
+    u64 i = depth;
+
+    if (i >= MAX_DEPTH)
+        return NULL;
+    barrier_var(i); /* keeps the mask, by which the verifier knows the bound */
+    return &state->open[i & (MAX_DEPTH - 1)];
 }
 
-static __noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
+/* stage_push, stage_pop and stage_resync are global functions so that the
+ * verifier checks each of them once instead of at every place in every loop
+ * that calls them. That is why they ask whether there is a state. */
+__noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
 {
-    u32 depth = state->depth;
-    struct open_stage *stage = stage_at(state, depth);
+    struct open_stage *stage;
+    u32 depth;
 
+    if (!state)
+        return 0;
+    depth = state->depth;
+    stage = stage_at(state, depth);
     state->depth = depth + 1;
     if (!stage) {
         count(LOST_STAGE_DEPTH);
@@ -130,17 +142,17 @@ static __noinline int stage_push(struct thread_state *state, u64 name, u64 begin
 
 /* Closes the innermost stage at `end`. `cut` says that the stage itself did not
  * end there. */
-static __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
+__noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
 {
-    u32 depth = state->depth;
     struct open_stage *stage, *parent;
     struct stage_row *row;
     struct span span;
     u64 begin, off;
+    u32 depth;
 
-    if (!depth)
+    if (!state || !state->depth)
         return 0;
-    depth--;
+    depth = state->depth - 1;
     state->depth = depth;
     stage = stage_at(state, depth);
     if (!stage)
@@ -167,11 +179,13 @@ static __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
 }
 
 /* Makes the stack `want` deep, with what the slot says. */
-static __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 now)
+__noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 now)
 {
     struct slot *s = (void *)slot;
     struct slot_open open;
 
+    if (!state)
+        return 0;
     for (int i = 0; i < MAX_DEPTH && state->depth > want; i++) {
         count(LOST_MARKER);
         stage_pop(state, now, true);
