@@ -38,6 +38,9 @@ func (r *Recording) check() error {
 		if p.ID != i {
 			return fmt.Errorf("stage path %d has id %d", i, p.ID)
 		}
+		if len(p.Names) > MaxDepth {
+			return fmt.Errorf("stage path %d is %d stages deep, at most %d are possible", i, len(p.Names), MaxDepth)
+		}
 	}
 	for i, c := range r.Calls {
 		if !within(c.Thread, len(r.Threads)) || !within(c.Path, len(r.Paths)) ||

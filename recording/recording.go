@@ -9,6 +9,9 @@ const FormatVersion = 1
 // HistBuckets is the number of buckets of a Hist.
 const HistBuckets = 32
 
+// MaxDepth bounds the number of names in a stage path.
+const MaxDepth = 256
+
 // Hist counts durations by their binary magnitude: bucket i counts durations
 // d with 2^i <= d < 2^(i+1) nanoseconds; bucket 0 also counts d = 0 and the
 // last one everything longer.

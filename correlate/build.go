@@ -1,0 +1,418 @@
+package correlate
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+
+	"stageprof/recording"
+)
+
+// Build joins the tables of r. Every cross reference in r must name a row that
+// exists, as recording.Read makes sure of. The Ledger refers to r, which must
+// not change any more.
+func Build(r *recording.Recording) *Ledger {
+	b := &builder{
+		source:  r,
+		limit:   longest(r),
+		calls:   map[callKey]*callSum{},
+		stages:  forest{},
+		process: forest{},
+	}
+	b.namePaths()
+	b.nameThreads()
+	for i := range r.Calls {
+		b.addCall(r.Calls[i])
+	}
+	for i := range r.Stages {
+		b.addSpans(r.Stages[i])
+	}
+	return b.finish()
+}
+
+type builder struct {
+	source *recording.Recording
+	limit  uint64 // the longest duration that can be true
+
+	naming   naming
+	paths    []Path // by the Recording's path ID
+	threadOf []int  // by the Recording's thread ID: index of threads
+	threads  []threadSum
+
+	calls   map[callKey]*callSum
+	stages  forest // of threads
+	process forest // of the whole process
+	all     sums
+	outside sums
+
+	impossibleCalls, impossibleSpans uint64
+}
+
+// callKey is the visible key of a call.
+type callKey struct {
+	thread      int
+	path        string
+	symbol, api string
+	gil         recording.GIL
+	attribution recording.Attribution
+}
+
+type callSum struct {
+	path  Path
+	total Total
+	sites map[siteKey]*Total
+}
+
+type siteKey struct{ symbol, caller int }
+
+type threadSum struct {
+	Thread
+	sums sums
+}
+
+// sums accumulates a Breakdown.
+type sums struct {
+	sum           Sum
+	symbols, apis map[string]*Sum
+}
+
+func (s *sums) add(symbol, api string, gil recording.GIL, t *Total) {
+	if s.symbols == nil {
+		s.symbols, s.apis = map[string]*Sum{}, map[string]*Sum{}
+	}
+	s.sum.add(gil, t)
+	sumOf(s.symbols, symbol).add(gil, t)
+	sumOf(s.apis, api).add(gil, t)
+}
+
+func sumOf(m map[string]*Sum, name string) *Sum {
+	if m[name] == nil {
+		m[name] = &Sum{}
+	}
+	return m[name]
+}
+
+func (s *sums) breakdown() Breakdown {
+	return Breakdown{Sum: s.sum, Symbols: costliest(s.symbols), APIs: costliest(s.apis)}
+}
+
+func costliest(m map[string]*Sum) []Named {
+	named := make([]Named, 0, len(m))
+	for name, sum := range m {
+		named = append(named, Named{Name: name, Sum: *sum})
+	}
+	slices.SortFunc(named, func(a, b Named) int {
+		return cmp.Or(cmp.Compare(b.WallNS, a.WallNS), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	return named
+}
+
+// naming knows the one stage path among all that are written alike, and their
+// parents too: the one with the most names, so that "/" is read as the
+// separator where it can be.
+type naming map[string][]string
+
+func newNaming(paths []recording.StagePath) naming {
+	n := naming{}
+	for _, p := range paths {
+		names := readable(p.Names)
+		for parent := range parents(strings.Join(names, "/"), names) {
+			n.offer(parent)
+		}
+	}
+	return n
+}
+
+func (n naming) offer(p Path) {
+	known, ok := n[p.Joined]
+	if !ok || cmp.Or(cmp.Compare(len(p.Names), len(known)), slices.Compare(known, p.Names)) > 0 {
+		n[p.Joined] = p.Names
+	}
+}
+
+func (n naming) path(names []string) Path {
+	joined := strings.Join(readable(names), "/")
+	return Path{Joined: joined, Names: n[joined]}
+}
+
+// readable gives stages without a name one that can be seen.
+func readable(names []string) []string {
+	if !slices.Contains(names, "") {
+		return names
+	}
+	names = slices.Clone(names)
+	for i, name := range names {
+		names[i] = cmp.Or(name, "(empty)")
+	}
+	return names
+}
+
+// parents yields the stages on the way to the one of the given names, outermost
+// first and that one last.
+func parents(joined string, names []string) iter.Seq[Path] {
+	return func(yield func(Path) bool) {
+		end := -1
+		for i, name := range names {
+			end += 1 + len(name)
+			if !yield(Path{Joined: joined[:end], Names: names[: i+1 : i+1]}) {
+				return
+			}
+		}
+	}
+}
+
+func (b *builder) namePaths() {
+	b.naming = newNaming(b.source.Paths)
+	b.paths = make([]Path, len(b.source.Paths))
+	for i, p := range b.source.Paths {
+		b.paths[i] = b.naming.path(p.Names)
+	}
+}
+
+// nameThreads merges threads of one name and tid.
+func (b *builder) nameThreads() {
+	type key struct {
+		name string
+		tid  int
+	}
+	sorted := slices.Clone(b.source.Threads)
+	slices.SortStableFunc(sorted, func(x, y recording.Thread) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), cmp.Compare(x.TID, y.TID), cmp.Compare(x.NTID, y.NTID))
+	})
+	index := map[key]int{}
+	b.threadOf = make([]int, len(sorted))
+	for _, t := range sorted {
+		k := key{t.Name, t.TID}
+		i, ok := index[k]
+		if !ok {
+			i = len(b.threads)
+			index[k] = i
+			b.threads = append(b.threads, threadSum{Thread: Thread{Name: t.Name, TID: t.TID, NTID: t.NTID}})
+		}
+		b.threads[i].Incarnations++
+		b.threadOf[t.ID] = i
+	}
+}
+
+func (b *builder) addCall(row recording.Call) {
+	row, impossible := plausibleCall(row, b.limit)
+	b.impossibleCalls = add(b.impossibleCalls, impossible)
+	if row.Count == 0 {
+		return
+	}
+	symbol := &b.source.Symbols[row.Symbol]
+	path := b.paths[row.Path]
+	total := corrected(&row, symbol.BiasNS)
+	key := callKey{
+		thread:      b.threadOf[row.Thread],
+		path:        path.Joined,
+		symbol:      symbol.Name,
+		api:         symbol.API,
+		gil:         knownGIL(row.GIL),
+		attribution: knownAttribution(row.Attribution, path),
+	}
+	sum := b.calls[key]
+	if sum == nil {
+		sum = &callSum{path: path, sites: map[siteKey]*Total{}}
+		b.calls[key] = sum
+	}
+	sum.add(siteKey{row.Symbol, row.Caller}, &total)
+	b.attribute(key, path, &total)
+}
+
+func (c *callSum) add(at siteKey, t *Total) {
+	c.total.add(t)
+	if c.sites[at] == nil {
+		c.sites[at] = &Total{}
+	}
+	c.sites[at].add(t)
+}
+
+// attribute adds a call to everything that it is a part of.
+func (b *builder) attribute(key callKey, path Path, t *Total) {
+	thread := &b.threads[key.thread]
+	thread.sums.add(key.symbol, key.api, key.gil, t)
+	b.all.add(key.symbol, key.api, key.gil, t)
+
+	adopted := key.attribution == recording.AttributionAutograd || key.attribution == recording.AttributionProcess
+	switch {
+	case path.Outside():
+		thread.Outside.add(t)
+		b.outside.add(key.symbol, key.api, key.gil, t)
+	case adopted:
+		thread.Adopted.add(t)
+		stages := &b.stages
+		if key.attribution == recording.AttributionProcess {
+			stages = &b.process
+		}
+		stages.add(path, func(s *stageSum, innermost bool) {
+			s.adoptedBy(key.attribution).add(key, t, innermost)
+		})
+	default:
+		b.stages.add(path, func(s *stageSum, innermost bool) {
+			s.calls.add(key, t, innermost)
+			if innermost {
+				s.thread(key.thread).own.add(t)
+			}
+		})
+	}
+}
+
+func (b *builder) addSpans(row recording.Stage) {
+	spans, impossible := plausibleSpans(row, b.limit)
+	b.impossibleSpans = add(b.impossibleSpans, impossible)
+	path := b.paths[row.Path]
+	if path.Outside() || (spans.Count == 0 && spans.Partial.Count == 0) {
+		return
+	}
+	stages := &b.stages
+	if row.Thread == -1 {
+		stages = &b.process
+	}
+	stages.add(path, func(s *stageSum, innermost bool) {
+		if !innermost {
+			return
+		}
+		addSpansTo(&s.spans, &spans)
+		if row.Thread != -1 {
+			addSpansTo(&s.thread(b.threadOf[row.Thread]).spans, &spans)
+		}
+	})
+	if row.Thread != -1 && len(path.Names) == 1 {
+		t := &b.threads[b.threadOf[row.Thread]]
+		t.Staged = true
+		t.StagesNS = add(t.StagesNS, spans.WindowNS())
+	}
+}
+
+func addSpansTo(to **Spans, s *Spans) {
+	if *to == nil {
+		*to = &Spans{}
+	}
+	(*to).add(s)
+}
+
+// knownGIL keeps a state that a damaged file may hold out of the tables.
+func knownGIL(g recording.GIL) recording.GIL {
+	if slices.Contains(GILStates, g) {
+		return g
+	}
+	return recording.GILUnknown
+}
+
+// knownAttribution makes attribution and path agree: own and none say the same
+// as the path does.
+func knownAttribution(a recording.Attribution, path Path) recording.Attribution {
+	switch {
+	case a == recording.AttributionAutograd, a == recording.AttributionProcess:
+		return a
+	case path.Outside():
+		return recording.AttributionNone
+	default:
+		return recording.AttributionOwn
+	}
+}
+
+func (b *builder) finish() *Ledger {
+	l := &Ledger{
+		Source:  b.source,
+		Calls:   b.finishCalls(),
+		Stages:  append(b.stages.finish(b.naming, false), b.process.finish(b.naming, true)...),
+		Outside: b.outside.breakdown(),
+		All:     b.all.breakdown(),
+		Losses:  b.losses(),
+	}
+	for i := range b.threads {
+		t := b.threads[i].Thread
+		t.All = b.threads[i].sums.breakdown()
+		l.Threads = append(l.Threads, t)
+	}
+	l.Balance = balance(b.source.Seen, l.All.Count, l.Losses)
+	return l
+}
+
+func (b *builder) finishCalls() []Call {
+	calls := make([]Call, 0, len(b.calls))
+	for k, sum := range b.calls {
+		calls = append(calls, Call{
+			Thread: k.thread, Path: sum.path, Symbol: k.symbol, API: k.api,
+			GIL: k.gil, Attribution: k.attribution,
+			Total: sum.total, Sites: b.finishSites(sum.sites),
+		})
+	}
+	slices.SortFunc(calls, func(x, y Call) int {
+		return cmp.Or(
+			comparePaths(x.Path, y.Path), cmp.Compare(x.Thread, y.Thread),
+			strings.Compare(x.Symbol, y.Symbol), strings.Compare(x.API, y.API),
+			cmp.Compare(x.GIL, y.GIL), cmp.Compare(x.Attribution, y.Attribution))
+	})
+	return calls
+}
+
+// finishSites orders sites by what they are, not by their IDs, which depend on
+// the order in which the agent met them.
+func (b *builder) finishSites(m map[siteKey]*Total) []Site {
+	sites := make([]Site, 0, len(m))
+	for k, total := range m {
+		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Total: *total})
+	}
+	slices.SortFunc(sites, func(x, y Site) int {
+		return cmp.Or(
+			cmp.Compare(b.source.Symbols[x.Symbol].Address, b.source.Symbols[y.Symbol].Address),
+			cmp.Compare(b.callerAddress(x), b.callerAddress(y)),
+			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller))
+	})
+	return sites
+}
+
+func (b *builder) callerAddress(s Site) uint64 {
+	if s.Caller == -1 {
+		return 0
+	}
+	return b.source.Frames[s.Caller].Address
+}
+
+func (b *builder) losses() []recording.Loss {
+	type key struct{ kind, reason string }
+	merged := map[key]recording.Loss{}
+	note := func(l recording.Loss) {
+		if l.Count == 0 {
+			return
+		}
+		k := key{l.Kind, l.Reason}
+		if before, ok := merged[k]; ok {
+			before.Count = add(before.Count, l.Count)
+			l = before
+		}
+		merged[k] = l
+	}
+	for _, l := range b.source.Losses {
+		note(l)
+	}
+	const help = "lasted longer than the recording: a begin or an end was missed"
+	note(recording.Loss{Reason: ImpossibleDuration, Kind: LossCalls, Count: b.impossibleCalls, Help: help})
+	note(recording.Loss{Reason: ImpossibleDuration, Kind: LossSpans, Count: b.impossibleSpans, Help: help})
+
+	losses := make([]recording.Loss, 0, len(merged))
+	for _, l := range merged {
+		losses = append(losses, l)
+	}
+	slices.SortFunc(losses, func(x, y recording.Loss) int {
+		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Reason, y.Reason))
+	})
+	return losses
+}
+
+func balance(seen *recording.Seen, reported uint64, losses []recording.Loss) Balance {
+	b := Balance{Reported: reported}
+	for _, l := range losses {
+		if l.Kind == LossCalls {
+			b.Lost = add(b.Lost, l.Count)
+		}
+	}
+	if seen != nil {
+		b.Counted, b.Seen = true, seen.Calls
+	}
+	return b
+}
