@@ -1,0 +1,40 @@
+package target
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+var capNames = map[int]string{
+	unix.CAP_DAC_READ_SEARCH:    "CAP_DAC_READ_SEARCH",
+	unix.CAP_SYS_PTRACE:         "CAP_SYS_PTRACE",
+	unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE",
+}
+
+// effective returns the capabilities in effect for this process, one bit each.
+func effective() uint64 {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return 0 // then every capability is named as missing, which is all that can be said
+	}
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+}
+
+// permissionError explains a refusal: which of the capabilities that allow the action are
+// missing or, if none is, what else may refuse it.
+func permissionError(action string, have uint64, caps ...int) error {
+	var missing []string
+	for _, c := range caps {
+		if have&(1<<c) == 0 {
+			missing = append(missing, capNames[c])
+		}
+	}
+	if len(missing) == 0 {
+		return fmt.Errorf("%s: %w although the capabilities for it are held: the target may live in another "+
+			"user namespace, or a security module (Yama, AppArmor, SELinux) forbids it", action, ErrPermission)
+	}
+	return fmt.Errorf("%s: %w: %s is missing; run as root or grant it", action, ErrPermission, strings.Join(missing, " and "))
+}
