@@ -1,0 +1,209 @@
+package gil
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"strings"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/target"
+)
+
+// Process is what is needed of the target; [*target.Process] is one.
+type Process interface {
+	Mappings() ([]target.Mapping, error)
+	OpenMapped(m target.Mapping) (*target.File, error)
+	// ReadMemory fills b from the target's address addr, or fails.
+	ReadMemory(addr uint64, b []byte) error
+}
+
+// Detect decides how to read the state of the lock in a running process, whose mappings must be
+// readable. What can't be known is no error: it is [Unknown] with a reason. The plan holds until the
+// process loads another interpreter or executes another program.
+func Detect(p Process) (Plan, error) {
+	mappings, err := p.Mappings()
+	if err != nil {
+		return Plan{}, err
+	}
+	f := finder{process: p}
+	found := f.interpreters(mappings)
+	return decide(p, found, f.unreadable), f.close()
+}
+
+func decide(mem reader, found []interpreter, unreadable []error) Plan {
+	if len(found) == 0 {
+		if err := errors.Join(unreadable...); err != nil {
+			return Plan{Method: Unknown, Reason: err.Error()}
+		}
+		return Plan{Method: None}
+	}
+	in, d, err := choose(mem, found)
+	plan := Plan{Path: in.path, FreeThreaded: d.freeThreaded}
+	if d.known {
+		plan.Version = d.version.String()
+	}
+	if err == nil {
+		err = fill(&plan, mem, in, d)
+	}
+	if err != nil {
+		return Plan{
+			Method: Unknown, Version: plan.Version, Path: plan.Path, FreeThreaded: plan.FreeThreaded,
+			Reason: err.Error(),
+		}
+	}
+	return plan
+}
+
+// choose returns the interpreter that is in use. Several are mapped when, for example, an extension
+// was linked against libpython and loaded into a python that has its own copy.
+func choose(mem reader, found []interpreter) (interpreter, description, error) {
+	var (
+		in      interpreter
+		d       description
+		err     error
+		running []string
+	)
+	for i, candidate := range found {
+		cd, cerr := describe(mem, candidate)
+		if cd.initialised {
+			running = append(running, candidate.path)
+		}
+		if i == 0 || cd.initialised {
+			in, d, err = candidate, cd, cerr
+		}
+	}
+	switch {
+	case len(running) > 1:
+		err = fmt.Errorf("several interpreters run in one process: %s", strings.Join(running, ", "))
+	case len(running) == 0 && len(found) > 1:
+		err = fmt.Errorf("%d interpreters are mapped and none is seen to run", len(found))
+	}
+	return in, d, err
+}
+
+// fill completes the plan for the interpreter in use.
+func fill(plan *Plan, mem reader, in interpreter, d description) error {
+	switch {
+	case in.kind == otherPython:
+		return errors.New("PyPy keeps its lock in another way than CPython")
+	case !d.known:
+		return errors.New("the version of this Python can't be told")
+	case in.kind == oldCPython || d.version.before(3, 8):
+		return fmt.Errorf("Python %s is older than 3.8", d.version)
+	case in.file.Machine() != elf.EM_X86_64:
+		return fmt.Errorf("Python on %s is not known", in.file.Machine())
+	case d.version.before(3, 12):
+		return currentThreadState(plan, mem, in, d)
+	default:
+		return threadLocal(plan, mem, in, d)
+	}
+}
+
+func currentThreadState(plan *Plan, mem reader, in interpreter, d description) error {
+	if d.layout.current+8 > in.size {
+		return fmt.Errorf("its _PyRuntime has %d bytes, too few for Python %s", in.size, d.version)
+	}
+	r := pyRuntime{mem, in.runtime, *d.layout}
+	if err := r.check(); err != nil {
+		return err
+	}
+	plan.Method = CurrentThreadState
+	plan.Address = in.runtime + d.layout.current
+	plan.ThreadIDOffset = d.layout.threadID
+	return nil
+}
+
+func threadLocal(plan *Plan, mem reader, in interpreter, d description) error {
+	variable, err := threadVariable(in.file)
+	if err != nil {
+		return err
+	}
+	at, err := locate(mem, in.bias, variable)
+	if err != nil {
+		return fmt.Errorf("locating the thread-local variable (%s): %w", variable, err)
+	}
+	if d.layout != nil && d.initialised {
+		at = fold(mem, at, threadPointers(mem, in, d))
+	}
+	plan.Method = ThreadLocal
+	plan.TLSModule, plan.TLSOffset = at.module, at.offset
+	if d.freeThreaded {
+		plan.GILEnabledAddress, err = gilEnabled(mem, in, d)
+	}
+	return err
+}
+
+// getters are exported functions that return the calling thread's attached thread state.
+var getters = []string{
+	"_PyThreadState_GetCurrent",  // 3.12
+	"PyThreadState_GetUnchecked", // 3.13
+	"_PyThreadState_UncheckedGet",
+	"PyThreadState_Get",
+}
+
+// threadVariable finds out how code in the file reaches the calling thread's thread state.
+func threadVariable(file *elfsym.File) (access, error) {
+	var errs []error
+	for _, name := range getters {
+		symbol, err := lookUp(file, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		size := uint64(getterSize)
+		if symbol.Size != 0 {
+			size = min(size, symbol.Size)
+		}
+		code := make([]byte, size)
+		if err := file.ReadAtVaddr(symbol.Value, code); err != nil {
+			errs = append(errs, fmt.Errorf("%q: %w", name, err))
+			continue
+		}
+		variable, err := decodeGetter(code, symbol.Value)
+		if err == nil {
+			return variable, nil
+		}
+		errs = append(errs, fmt.Errorf("%q: %w", name, err))
+	}
+	return access{}, fmt.Errorf("finding the thread-local variable: %w", errors.Join(errs...))
+}
+
+func threadPointers(mem reader, in interpreter, d description) []uint64 {
+	r := pyRuntime{mem, in.runtime, *d.layout}
+	var pointers []uint64
+	err := retry(func() error {
+		interp, err := r.mainInterpreter()
+		if err != nil {
+			return err
+		}
+		pointers, err = r.threadPointers(interp)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return pointers
+}
+
+// gilEnabled returns the address of the switch of the main interpreter's lock.
+func gilEnabled(mem reader, in interpreter, d description) (uint64, error) {
+	if d.layout == nil {
+		return 0, fmt.Errorf("free-threaded Python %s is not known", d.version)
+	}
+	if !d.initialised {
+		return 0, errors.New("this free-threaded Python has not started yet")
+	}
+	interp, err := pyRuntime{mem, in.runtime, *d.layout}.mainInterpreter()
+	if err != nil {
+		return 0, err
+	}
+	lock, err := word(mem, interp+d.layout.gil)
+	if err != nil {
+		return 0, err
+	}
+	if lock == 0 {
+		return 0, errLists
+	}
+	return lock + d.layout.enabled, nil
+}

@@ -1,0 +1,39 @@
+// Package gil decides how the kernel side finds out, at the entry of a driver call, whether the
+// calling thread holds Python's global interpreter lock.
+//
+// # Words
+//
+//   - interpreter: a mapped file that defines _PyRuntime (CPython 3.7 and newer): a libpython or an
+//     executable that contains one. Extension modules only import that symbol.
+//   - thread state: CPython's PyThreadState, one per thread (and sub-interpreter) that ran Python.
+//   - held: the calling thread owns the lock. No other thread can take it away while the thread is
+//     inside native code, so one look at call entry is right for the whole call.
+//   - thread pointer: the base of thread-local storage, fs_base on x86-64.
+//
+// # Methods
+//
+// The state is read, never traced: no probe is put on the interpreter.
+//
+//   - [ThreadLocal], CPython 3.12 and newer: the thread-local variable that holds the attached
+//     thread state is non-zero. CPython clears it before it gives the lock up and sets it after
+//     the lock was taken, and no other thread writes it. Where it lies is decoded from an exported
+//     function that returns it ([Detect] looks at _PyThreadState_GetCurrent first), because the
+//     variable itself is not exported.
+//   - [CurrentThreadState], CPython 3.8 to 3.11: one variable of the process names the thread state
+//     that holds the lock; it is the caller's when it carries the caller's thread pointer.
+//
+// In a free-threaded build the lock may be off altogether: [Plan].GILEnabledAddress says so.
+//
+// # What holds where
+//
+//   - Stripped files and files that were replaced on disk work: only exported symbols, section
+//     headers (optional) and the target's memory are used.
+//   - Sub-interpreters with a lock of their own (3.12 and newer): held means that the thread holds
+//     the lock of the interpreter that it is running.
+//   - An interpreter that a C program loads with dlopen works; its variable is found through the
+//     thread's vector of TLS blocks, see [Plan].TLSModule.
+//   - CPython 3.8 to 3.11 note in a thread state which thread created it. A program that creates a
+//     thread state on one thread and runs it on another, without PyGILState_Ensure, is seen as free.
+//   - Two initialised interpreters in one process, PyPy, CPython before 3.8, musl with a shared
+//     libpython that was loaded late, and arm64 before 3.12 give [Unknown] with the reason.
+package gil

@@ -1,0 +1,178 @@
+package gil
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/target"
+)
+
+const page = 4096
+
+// largestSymbolTable bounds the .symtab of a program that is searched for an interpreter which it
+// contains without exporting its symbols, in bytes.
+const largestSymbolTable = 64 << 20
+
+// kind tells what a file that looks like Python contains.
+type kind uint8
+
+const (
+	noPython    kind = iota
+	cpython          // defines _PyRuntime
+	oldCPython       // CPython 3.6 or older, Python 2
+	otherPython      // PyPy
+)
+
+// interpreter is one mapped copy of a file that contains Python.
+type interpreter struct {
+	kind    kind
+	path    string
+	file    *elfsym.File
+	bias    uint64 // address in the target minus address in the file
+	runtime uint64 // address of _PyRuntime in the target, for cpython
+	size    uint64 // of _PyRuntime in bytes
+}
+
+// finder looks through the files that a process has mapped; they stay open until close.
+type finder struct {
+	process Process
+	opened  []*target.File
+	// unreadable holds what went wrong with files that are called python.
+	unreadable []error
+}
+
+func (f *finder) close() error {
+	var errs []error
+	for _, file := range f.opened {
+		errs = append(errs, file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// interpreters returns every copy of Python in the process.
+func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
+	var found []interpreter
+	for _, mapped := range groupByFile(mappings) {
+		m := mapped[0]
+		in, err := f.inspect(mapped)
+		if err != nil && strings.Contains(filepath.Base(m.Path), "python") {
+			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", m.Path, err))
+		}
+		found = append(found, in...)
+	}
+	return found
+}
+
+// groupByFile collects the mappings of each file that has code in memory.
+func groupByFile(mappings []target.Mapping) [][]target.Mapping {
+	type identity struct{ dev, inode uint64 }
+	index := make(map[identity]int)
+	var groups [][]target.Mapping
+	for _, m := range mappings {
+		if !m.Exec || m.Inode == 0 || strings.HasPrefix(m.Path, "/dev/") {
+			continue
+		}
+		id := identity{m.Dev, m.Inode}
+		i, known := index[id]
+		if !known {
+			i = len(groups)
+			index[id] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], m)
+	}
+	return groups
+}
+
+// inspect returns the copies of Python that the mappings of one file make.
+func (f *finder) inspect(mapped []target.Mapping) ([]interpreter, error) {
+	opened, err := f.process.OpenMapped(mapped[0])
+	if err != nil {
+		return nil, err
+	}
+	file, err := elfsym.Open(opened, opened.Size())
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	what, runtime, err := identify(file)
+	if what == noPython {
+		return nil, errors.Join(err, opened.Close())
+	}
+	f.opened = append(f.opened, opened)
+	var copies []interpreter
+	for _, bias := range biases(file, mapped) {
+		in := interpreter{kind: what, path: mapped[0].Path, file: file, bias: bias}
+		if what == cpython {
+			in.runtime, in.size = runtime.Value+bias, runtime.Size
+		}
+		copies = append(copies, in)
+	}
+	return copies, nil
+}
+
+// biases returns, for each copy of the file in memory, the difference between addresses there and in
+// the file. Only code counts: a page of the file may be mapped once as code and once as data.
+func biases(file *elfsym.File, mapped []target.Mapping) []uint64 {
+	var all []uint64
+	for _, m := range mapped {
+		for _, s := range file.Segments() {
+			if s.Type != elf.PT_LOAD || s.Flags&elf.PF_X == 0 {
+				continue
+			}
+			if first := s.Offset &^ (page - 1); m.Offset < first || m.Offset >= s.Offset+s.Filesz {
+				continue
+			}
+			bias := m.Start - (s.Vaddr - s.Offset + m.Offset)
+			if !slices.Contains(all, bias) {
+				all = append(all, bias)
+			}
+		}
+	}
+	return all
+}
+
+// identify tells whether a file contains Python and, for CPython since 3.7, where _PyRuntime is.
+func identify(file *elfsym.File) (kind, elfsym.Symbol, error) {
+	runtime, err := lookUp(file, "_PyRuntime")
+	if err == nil {
+		return cpython, runtime, nil
+	}
+	if section, ok := file.Section(".PyRuntime"); ok { // 3.10 and newer; it holds nothing else
+		return cpython, elfsym.Symbol{Value: section.Addr, Size: section.Size}, nil
+	}
+	if _, err := file.Lookup("pypy_main_startup"); err == nil {
+		return otherPython, elfsym.Symbol{}, nil
+	}
+	if _, err := file.Lookup("Py_GetVersion"); err == nil {
+		return oldCPython, elfsym.Symbol{}, nil
+	}
+	if errors.Is(err, elfsym.ErrNoSymbol) {
+		err = nil
+	}
+	return noPython, elfsym.Symbol{}, err
+}
+
+// lookUp finds an exported symbol or, in a program, any symbol that is not stripped: a program may
+// contain an interpreter that it does not export.
+func lookUp(file *elfsym.File, name string) (elfsym.Symbol, error) {
+	symbol, err := file.Lookup(name)
+	if err == nil || !isProgram(file) {
+		return symbol, err
+	}
+	symbols, staticErr := file.StaticSymbols(func(n string) bool { return n == name }, largestSymbolTable)
+	if staticErr != nil || len(symbols) == 0 {
+		return elfsym.Symbol{}, err
+	}
+	return symbols[0], nil
+}
+
+func isProgram(file *elfsym.File) bool {
+	return file.Type() == elf.ET_EXEC || slices.ContainsFunc(file.Segments(), func(s elfsym.Segment) bool {
+		return s.Type == elf.PT_INTERP
+	})
+}
