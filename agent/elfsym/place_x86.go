@@ -98,8 +98,8 @@ func harmless(code []byte) int {
 		return 0
 	}
 	switch inst.Op {
-	case x86asm.CMP, x86asm.TEST, x86asm.BT:
-		return inst.Len // write flags only
+	case x86asm.CMP, x86asm.TEST, x86asm.BT, x86asm.NOP:
+		return inst.Len // write flags at most
 	case x86asm.MOV, x86asm.MOVZX, x86asm.MOVSX, x86asm.MOVSXD, x86asm.LEA,
 		x86asm.ADD, x86asm.SUB, x86asm.AND, x86asm.OR, x86asm.XOR, x86asm.ADC, x86asm.SBB,
 		x86asm.INC, x86asm.DEC, x86asm.NEG, x86asm.NOT, x86asm.SHL, x86asm.SHR, x86asm.SAR:
@@ -172,12 +172,18 @@ func jumpsInto(code []byte, site int) bool {
 	return false
 }
 
+// decodedLength returns the length of the instruction, 0 if it is not certain. The decoder is
+// not relied on for vector instructions, whose lengths it does not always know.
 func decodedLength(code []byte) int {
 	if bytes.HasPrefix(code, endbr64) {
 		return len(endbr64)
 	}
+	switch code[0] {
+	case 0x62, 0xc4, 0xc5:
+		return 0
+	}
 	inst, err := x86asm.Decode(code, x86Mode)
-	if err != nil {
+	if err != nil || inst.Op == 0 {
 		return 0
 	}
 	return inst.Len

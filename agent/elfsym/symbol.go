@@ -11,7 +11,7 @@ import (
 // Symbol is a defined symbol.
 type Symbol struct {
 	Name    string
-	Version string // such as GLIBC_2.14; "" if unversioned or local
+	Version string // one that this file defines, such as GLIBC_2.14; "" if none
 	Value   uint64 // vaddr; for Type STT_TLS the offset in the module's TLS block
 	Size    uint64 // bytes; 0 if the file does not say
 	Offset  uint64 // position in the file; 0 if it has no bytes there (.bss, TLS, absolute)
