@@ -1,0 +1,176 @@
+package pprofout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+)
+
+// comments lists what pprof prints above its reports, then, behind "# ", what
+// it prints only on request.
+func comments(l *correlate.Ledger, o Options) []string {
+	r := l.Source
+	shown := []string{"stageprof " + cmp.Or(o.Version, r.Tool.Version, unknown) +
+		": host time inside CUDA driver calls; it is not GPU time"}
+	shown = append(shown, lossComments(l)...)
+	for _, warning := range r.Warnings {
+		shown = append(shown, "warning: "+warning)
+	}
+	shown = append(shown, costComment(&r.Overhead))
+
+	var details []string
+	details = append(details, toolComments(r)...)
+	details = append(details, biasComment(r))
+	details = append(details, probeComments(r)...)
+	details = append(details, gpuComments(r)...)
+
+	for i := range details {
+		details[i] = "# " + details[i]
+	}
+	all := append(shown, details...)
+	for i := range all {
+		all[i] = readable(all[i])
+	}
+	return all
+}
+
+func lossComments(l *correlate.Ledger) []string {
+	var list []string
+	for _, loss := range l.Losses {
+		list = append(list, fmt.Sprintf("lost: %d %s, %s: %s", loss.Count, loss.Kind, loss.Reason, loss.Help))
+	}
+	if list == nil {
+		list = []string{"losses: none"}
+	}
+	if b := l.Balance; !b.Holds() {
+		list = append(list, fmt.Sprintf("warning: %d calls were seen, but %d are reported and %d lost", b.Seen, b.Reported, b.Lost))
+	}
+	return list
+}
+
+func costComment(o *recording.Overhead) string {
+	target := "cost to the target: not calibrated"
+	if o.Calibrated {
+		target = fmt.Sprintf("cost to the target: %.2f us per call, %s in all",
+			o.CallCostNS/1000, rounded(clamp(o.AddedNS)))
+	}
+	return fmt.Sprintf("%s; the agent used %s of CPU and %d MiB", target, rounded(int64(o.AgentCPU)), o.AgentRSS>>20)
+}
+
+func toolComments(r *recording.Recording) []string {
+	t, w := &r.Target, &r.Window
+	list := []string{
+		"command: " + commandLine(r.Tool.Command),
+		fmt.Sprintf("recorded by: stageprof %s with %s probes on Linux %s %s", r.Tool.Version, r.Tool.Mechanism, r.Tool.Kernel, r.Tool.Arch),
+		fmt.Sprintf("target: pid %d (%d in its own namespace), rank %d of %d, started %s: %s",
+			t.PID, t.NSPID, t.Rank, t.WorldSize, t.StartTime.UTC().Format(time.RFC3339), commandLine(t.Cmdline)),
+		fmt.Sprintf("window: %s from %s, ended by: %s", rounded(int64(w.Duration)), w.Start.UTC().Format(time.RFC3339Nano), w.End),
+		fmt.Sprintf("clocks: durations are CLOCK_MONOTONIC, the window began at %d ns of it; cpu comes from the scheduler", w.StartNS),
+	}
+	return append(list, pythonComment(t.Python))
+}
+
+func pythonComment(p *recording.Python) string {
+	switch {
+	case p == nil:
+		return "python: none"
+	case p.GILReason != "":
+		return fmt.Sprintf("python: %s in %s, the GIL's state is unknown: %s", p.Version, p.Path, p.GILReason)
+	default:
+		return fmt.Sprintf("python: %s in %s, the GIL's state is read by %s", p.Version, p.Path, p.GILMethod)
+	}
+}
+
+func biasComment(r *recording.Recording) string {
+	if !r.Overhead.Calibrated {
+		return "bias: durations are as measured, nothing is taken out: " + cmp.Or(r.Overhead.Calibration, "there was no calibration")
+	}
+	low, high := 0.0, 0.0
+	for i, s := range r.Symbols {
+		if i == 0 {
+			low, high = s.BiasNS, s.BiasNS
+		}
+		low, high = min(low, s.BiasNS), max(high, s.BiasNS)
+	}
+	each := fmt.Sprintf("%.0f ns", low)
+	if low != high {
+		each = fmt.Sprintf("%.0f to %.0f ns", low, high)
+	}
+	return fmt.Sprintf("bias: %s are taken out of every call's wall and cpu: %s", each, r.Overhead.Calibration)
+}
+
+// probeComments names every probe, those at alike places in one line.
+func probeComments(r *recording.Recording) []string {
+	type place struct {
+		module      int
+		class       string
+		offset      uint64
+		file, build string
+	}
+	at := map[place][]string{}
+	for _, s := range r.Symbols {
+		m := &r.Modules[s.Module]
+		p := place{s.Module, s.Placement, s.ProbeOffset, m.Path, m.BuildID}
+		at[p] = append(at[p], fmt.Sprintf("%s at %#x", s.Name, s.Address-m.Start+m.Offset))
+	}
+	places := make([]place, 0, len(at))
+	for p := range at {
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(
+			strings.Compare(a.file, b.file), strings.Compare(a.build, b.build), cmp.Compare(a.module, b.module),
+			cmp.Compare(a.offset, b.offset), strings.Compare(a.class, b.class))
+	})
+	list := []string{fmt.Sprintf("probes: %d functions, %d sites", len(r.Symbols), r.Overhead.ProbedSites)}
+	for _, p := range places {
+		slices.Sort(at[p])
+		list = append(list, fmt.Sprintf("probed at entry+%d (%s) in %s, build id %s: %s",
+			p.offset, p.class, p.file, cmp.Or(p.build, none), strings.Join(at[p], ", ")))
+	}
+	if len(r.Absent) > 0 {
+		list = append(list, "known but absent: "+strings.Join(r.Absent, ", "))
+	}
+	return list
+}
+
+func gpuComments(r *recording.Recording) []string {
+	if r.GPU == nil {
+		return []string{"GPU: not read: " + cmp.Or(r.GPUNote, "NVML was not asked")}
+	}
+	var list []string
+	for _, d := range r.GPU.Devices {
+		list = append(list, fmt.Sprintf("GPU %d: %s, driver %s: NVML utilization %.0f%%, memory at most %d of %d MiB, %.0f W, %.0f J, mean of %d samples",
+			d.Index, d.Name, r.GPU.Driver, d.UtilizationPct, d.MemoryUsed>>20, d.MemoryTotal>>20, d.PowerW, d.EnergyJ, d.Samples))
+	}
+	if r.GPUNote != "" {
+		list = append(list, "GPU: "+r.GPUNote)
+	}
+	return list
+}
+
+// commandLine quotes the arguments that would not be read as one.
+func commandLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = a
+		if a == "" || strings.ContainsAny(a, " \t\n\"'\\") {
+			quoted[i] = strconv.Quote(a)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+func rounded(ns int64) time.Duration {
+	d := time.Duration(ns)
+	if d >= time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}

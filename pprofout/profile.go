@@ -1,0 +1,205 @@
+package pprofout
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+)
+
+// Options says how a profile is made.
+type Options struct {
+	StageFrames bool   // put the stage path into root frames too
+	Version     string // of the stageprof that writes; "" is the one that recorded
+}
+
+// Write writes the profile of l, gzip-compressed, as pprof reads it.
+func Write(w io.Writer, l *correlate.Ledger, o Options) error {
+	p, err := Profile(l, o)
+	if err != nil {
+		return err
+	}
+	if err := p.Write(w); err != nil {
+		return fmt.Errorf("writing profile: %w", err)
+	}
+	return nil
+}
+
+// Profile makes a profile of the calls of l and of the calls that were lost.
+// It fails only when the result would not be a valid profile.
+func Profile(l *correlate.Ledger, o Options) (*profile.Profile, error) {
+	w := &writer{
+		ledger:  l,
+		options: o,
+		tables:  newTables(l.Source),
+		samples: map[string]*profile.Sample{},
+	}
+	for i := range l.Calls {
+		w.addCall(&l.Calls[i])
+	}
+	for _, loss := range l.Losses {
+		if loss.Kind == correlate.LossCalls {
+			w.addLoss(loss)
+		}
+	}
+	p := w.finish()
+	if err := p.CheckValid(); err != nil {
+		return nil, fmt.Errorf("building profile: %w", err)
+	}
+	return p, nil
+}
+
+// The sample types, in the order of a sample's values.
+const (
+	callsColumn = iota
+	wallColumn
+	cpuColumn
+	bytesColumn
+	columns
+)
+
+func sampleTypes() []*profile.ValueType {
+	types := make([]*profile.ValueType, columns)
+	types[callsColumn] = &profile.ValueType{Type: "calls", Unit: "count"}
+	types[wallColumn] = &profile.ValueType{Type: "wall", Unit: "nanoseconds"}
+	types[cpuColumn] = &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
+	types[bytesColumn] = &profile.ValueType{Type: "bytes", Unit: "bytes"}
+	return types
+}
+
+type writer struct {
+	ledger  *correlate.Ledger
+	options Options
+	tables  *tables
+
+	samples map[string]*profile.Sample // by stack and labels
+	order   []*profile.Sample
+}
+
+// labels are the labels that differ between samples.
+type labels struct{ stage, stagePath, gil, thread, attribution string }
+
+const (
+	none    = "none"
+	unknown = "unknown"
+)
+
+func (w *writer) addCall(c *correlate.Call) {
+	of := labels{
+		stage:       none,
+		stagePath:   none,
+		gil:         string(c.GIL),
+		thread:      cmp.Or(w.ledger.Threads[c.Thread].Name, unknown),
+		attribution: string(c.Attribution),
+	}
+	if !c.Path.Outside() {
+		of.stage, of.stagePath = c.Path.Innermost(), c.Path.Joined
+	}
+	var root []*profile.Location
+	if w.options.StageFrames {
+		root = w.tables.stages(c.Path)
+	}
+	for _, site := range c.Sites {
+		stack := []*profile.Location{w.tables.leaf(site.Symbol)}
+		if site.Caller != -1 {
+			stack = append(stack, w.tables.caller(site.Caller))
+		}
+		var value [columns]int64
+		value[callsColumn] = clamp(site.Count)
+		value[wallColumn] = clamp(site.WallNS)
+		value[cpuColumn] = clamp(site.CPUNS)
+		value[bytesColumn] = clamp(site.Bytes)
+		w.add(append(stack, root...), of, value)
+	}
+}
+
+func (w *writer) addLoss(l recording.Loss) {
+	of := labels{stage: none, stagePath: none, gil: unknown, thread: unknown, attribution: none}
+	var value [columns]int64
+	value[callsColumn] = clamp(l.Count)
+	w.add([]*profile.Location{w.tables.loss(l.Reason)}, of, value)
+}
+
+// add sums samples of one stack and one set of labels: threads of one name
+// give one sample.
+func (w *writer) add(stack []*profile.Location, of labels, value [columns]int64) {
+	var key strings.Builder
+	for _, location := range stack {
+		fmt.Fprintf(&key, "%d ", location.ID)
+	}
+	fmt.Fprintf(&key, "%q", of)
+	s := w.samples[key.String()]
+	if s == nil {
+		s = w.newSample(stack, of)
+		w.samples[key.String()] = s
+		w.order = append(w.order, s)
+	}
+	for i, v := range value {
+		s.Value[i] += min(v, math.MaxInt64-s.Value[i])
+	}
+}
+
+func (w *writer) newSample(stack []*profile.Location, of labels) *profile.Sample {
+	target := &w.ledger.Source.Target
+	s := &profile.Sample{
+		Location: stack,
+		Value:    make([]int64, columns),
+		Label: map[string][]string{
+			"stage":       {readable(of.stage)},
+			"stage_path":  {readable(of.stagePath)},
+			"gil":         {of.gil},
+			"thread":      {readable(of.thread)},
+			"attribution": {of.attribution},
+		},
+		NumLabel: map[string][]int64{
+			"pid":    {int64(target.PID)},
+			"rank":   {int64(target.Rank)},
+			"device": {0},
+		},
+		NumUnit: map[string][]string{},
+	}
+	for key := range s.NumLabel {
+		s.NumUnit[key] = []string{"count"} // a zero without a unit vanishes
+	}
+	return s
+}
+
+func (w *writer) finish() *profile.Profile {
+	source := w.ledger.Source
+	p := &profile.Profile{
+		SampleType:        sampleTypes(),
+		DefaultSampleType: "wall",
+		PeriodType:        &profile.ValueType{Type: "calls", Unit: "count"},
+		Period:            1,
+		DurationNanos:     max(int64(source.Window.Duration), 0),
+		Comments:          comments(w.ledger, w.options),
+		Sample:            w.order,
+	}
+	if !source.Window.Start.IsZero() {
+		p.TimeNanos = source.Window.Start.UnixNano()
+	}
+	w.tables.finish(p)
+	return p
+}
+
+func clamp(v uint64) int64 { return int64(min(v, math.MaxInt64)) }
+
+// readable makes one line of valid UTF-8 of a text that the target chose.
+func readable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f:
+			return '\uFFFD'
+		default:
+			return r
+		}
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
