@@ -15,18 +15,19 @@ static __always_inline int read_user_u64(u64 *value, u64 address)
 }
 
 /* The block of a dynamically loaded module, from the thread's vector of
- * modules (variant II of the ELF TLS ABI). It is allocated at first use: until
- * then the thread has no thread state. */
+ * modules, whose length stands before it (glibc, x86-64). It is allocated at
+ * first use: until then the thread has no thread state. */
 static __always_inline u64 tls_address(struct thread_state *state, u64 tp)
 {
-    u64 vector, block;
+    u64 vector, length, block;
 
     if (!gil.tls_module)
         return tp + gil.tls_offset;
     if (state->tls)
         return state->tls;
-    if (read_user_u64(&vector, tp + 8) ||
-        read_user_u64(&block, vector + 16 * gil.tls_module) || block == ~0ULL)
+    if (read_user_u64(&vector, tp + 8) || read_user_u64(&length, vector - 16) ||
+        length < gil.tls_module || read_user_u64(&block, vector + 16 * gil.tls_module) ||
+        !block || block == ~0ULL)
         return 0;
     state->tls = block + gil.tls_offset;
     return state->tls;

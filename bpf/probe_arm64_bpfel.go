@@ -137,7 +137,7 @@ type ProbeStageKey struct {
 
 type ProbeStageName struct {
 	_    structs.HostLayout
-	Text [128]int8
+	Text [128]uint8
 }
 
 type ProbeStageRow struct {
@@ -166,7 +166,7 @@ type ProbeThreadInfo struct {
 	_     structs.HostLayout
 	Tid   uint32
 	NsTid uint32
-	Comm  [16]int8
+	Comm  [16]uint8
 }
 
 type ProbeThreadState struct {

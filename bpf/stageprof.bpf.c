@@ -180,7 +180,13 @@ int dump_threads(struct bpf_iter__task *ctx)
     struct task_struct *task = ctx->task;
     struct thread_state *state;
 
-    if (!task || !task_is_target(task))
+    if (!task) { /* after the last one: what belongs to the whole process */
+        state = process_state();
+        if (state)
+            stage_cut_all(state, window_end);
+        return 0;
+    }
+    if (!task_is_target(task))
         return 0;
     state = thread_find(task);
     if (!state || !state->serial)

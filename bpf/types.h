@@ -149,13 +149,13 @@ struct path_key {
 _Static_assert(sizeof(struct path_key) == 16, "path_key");
 
 struct stage_name {
-    char text[NAME_SIZE];
+    u8 text[NAME_SIZE];
 };
 
 struct thread_info {
     u32 tid;
     u32 ns_tid;
-    char comm[16];
+    u8 comm[16];
 };
 _Static_assert(sizeof(struct thread_info) == 24, "thread_info");
 

@@ -8,15 +8,21 @@ import (
 	"stageprof/agent/elfsym"
 )
 
-// kernel is what placement must know of the running kernel. Emulation of long
-// nops (Linux 6.18) shows in nothing but time, so this is the one place that
-// asks for the version; a wrong answer costs microseconds, never a call.
-var kernel = sync.OnceValue(func() elfsym.Kernel {
+// Kernel is what placement must know of the running kernel. Emulation of long
+// nops (Linux 6.18) shows in nothing but time, so this is one of the two places
+// that ask for the version; a wrong answer costs microseconds, never a call.
+func Kernel() elfsym.Kernel { return elfsym.Kernel{LongNops: ReleaseAtLeast(6, 18)} }
+
+// ReleaseAtLeast tells whether the running kernel calls itself at least
+// major.minor. It is for behaviour that can't be probed without harm.
+func ReleaseAtLeast(major, minor int) bool { return atLeast(release(), major, minor) }
+
+var release = sync.OnceValue(func() string {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
-		return elfsym.Kernel{}
+		return ""
 	}
-	return elfsym.Kernel{LongNops: atLeast(unix.ByteSliceToString(name.Release[:]), 6, 18)}
+	return unix.ByteSliceToString(name.Release[:])
 })
 
 // atLeast compares the beginning of a release like "6.18.44-amd64".

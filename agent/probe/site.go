@@ -33,7 +33,7 @@ func Sites(file *elfsym.File, selector Selector) ([]Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	placements, err := file.PlaceAll(symbols, kernel())
+	placements, err := file.PlaceAll(symbols, Kernel())
 	if err != nil {
 		return nil, fmt.Errorf("placing probes: %w", err)
 	}

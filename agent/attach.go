@@ -1,0 +1,431 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"stageprof/agent/calibrate"
+	"stageprof/agent/elfsym"
+	"stageprof/agent/gil"
+	"stageprof/agent/probe"
+	"stageprof/agent/target"
+	"stageprof/bpf"
+)
+
+// session is one recording in progress. Its steps are in the order of their
+// files: attach.go, watch.go, drain.go.
+type session struct {
+	config    Config
+	process   *target.Process
+	plan      *Plan
+	mechanism probe.Mechanism
+	attacher  probe.Attacher
+	objects   bpf.ProbeObjects
+
+	probes  probe.Links // on the target: driver, markers, loader
+	kernel  probe.Links // tracepoints
+	iterate *link.Iter  // dump_threads
+
+	symbols      []probedSymbol
+	registries   []*registry
+	attached     map[image]bool
+	loaderHooked bool    // the target's loader tells of new libraries
+	names        *images // the target's mapped files, for the addresses of callers
+
+	costs       calibrate.Result
+	calibration string // how the costs were measured, or why not
+	warnings    []string
+
+	attachTime time.Duration
+	startWall  time.Time
+	startMono  uint64
+	startCPU   time.Duration
+}
+
+// image tells apart what probes were put on.
+type image struct{ dev, inode uint64 }
+
+func imageOf(i target.Image) image { return image{i.File.Dev(), i.File.Inode()} }
+
+// probedSymbol is a site in one mapped driver; its index is the symbol number in
+// the kernel side's rows.
+type probedSymbol struct {
+	probe.Site
+	driver target.Image
+}
+
+// open attaches everything. On error nothing stays attached.
+func open(ctx context.Context, config Config) (s *session, err error) {
+	if err := checkFeatures(); err != nil {
+		return nil, err
+	}
+	s = &session{config: config, attached: map[image]bool{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.mechanism, err = probe.Choose(config.Mechanism); err != nil {
+		return nil, err
+	}
+	if s.process, err = target.Open(config.PID); err != nil {
+		return nil, err
+	}
+	if err = s.checkSeccomp(); err != nil {
+		return nil, err
+	}
+	if err = s.makePlan(ctx); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	if err = s.calibrate(); err != nil {
+		return nil, err
+	}
+	if err = s.load(); err != nil {
+		return nil, err
+	}
+	if err = s.attachAll(); err != nil {
+		return nil, err
+	}
+	s.attachTime = time.Since(begin)
+	return s, nil
+}
+
+// makePlan looks at the target, once a driver is there.
+func (s *session) makePlan(ctx context.Context) (err error) {
+	for {
+		if s.plan, err = newPlan(s.process, s.config.Probes); err != nil {
+			return err
+		}
+		if len(s.plan.Drivers) > 0 {
+			break
+		}
+		if !s.config.Wait {
+			return errNoDriver(s.process)
+		}
+		if err := s.waitForDriver(ctx); err != nil {
+			return err
+		}
+	}
+	if s.plan.sites() == 0 {
+		return fmt.Errorf("%w: %s", ErrNoSymbols, s.plan.Selector)
+	}
+	s.warnings = append(s.warnings, s.plan.Warnings...)
+	return nil
+}
+
+// waitForDriver returns after a moment, in which the driver may have come.
+func (s *session) waitForDriver(ctx context.Context) error {
+	s.report(Progress{State: "waiting for the CUDA driver"})
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w: waiting for it was interrupted", ErrNoDriver)
+	case <-s.process.Exited():
+		return fmt.Errorf("%w, and has exited", ErrNoDriver)
+	case <-time.After(lookInterval):
+		return nil
+	}
+}
+
+func (s *session) report(p Progress) {
+	if s.config.Progress != nil {
+		s.config.Progress(p)
+	}
+}
+
+// calibrate measures the probes' cost. Without it durations are reported as
+// measured, and the profile says so.
+func (s *session) calibrate() error {
+	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
+	costs, err := calibrate.Run(s.mechanism, true, s.plan.classes())
+	if errors.Is(err, calibrate.ErrProcessFilter) {
+		s.attacher.PID = 0
+		s.warnings = append(s.warnings, err.Error()+": probes are attached for every process that maps the driver")
+		costs, err = calibrate.Run(s.mechanism, false, s.plan.classes())
+	}
+	if err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("durations include the probes' own time: %v", err))
+		s.calibration = err.Error()
+		return nil
+	}
+	s.costs = costs
+	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
+	return nil
+}
+
+func (s *session) load() error {
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		return fmt.Errorf("reading the programs: %w", err)
+	}
+	probe.Prepare(spec, s.mechanism)
+	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
+		return fmt.Errorf("setting the target: %w", err)
+	}
+	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
+		return fmt.Errorf("loading the programs: %w", err)
+	}
+	return s.setGIL(s.plan.Python)
+}
+
+var gilReadings = map[gil.Method]bpf.ProbeGilReading{
+	gil.None:               bpf.ProbeGilReadingGIL_METHOD_NONE,
+	gil.Unknown:            bpf.ProbeGilReadingGIL_METHOD_UNKNOWN,
+	gil.ThreadLocal:        bpf.ProbeGilReadingGIL_METHOD_THREAD_LOCAL,
+	gil.CurrentThreadState: bpf.ProbeGilReadingGIL_METHOD_CURRENT_THREAD_STATE,
+}
+
+func (s *session) setGIL(plan gil.Plan) error {
+	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
+		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
+		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
+	})
+	// The method last: the programs may be running.
+	return errors.Join(err, s.objects.GilMethod.Set(uint32(gilReadings[plan.Method])))
+}
+
+// attachAll puts the probes in, in the order that loses nothing: a thread's
+// state before anything that needs it, markers before the registry is read,
+// returns before entries, and the window opens last.
+func (s *session) attachAll() error {
+	for _, step := range []func() error{
+		s.attachTracepoints,
+		s.initThreads,
+		s.attachLoader,
+		s.attachMarkerLibs,
+		s.attachDrivers,
+		s.rememberImages,
+		s.openWindow,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) attachTracepoints() error {
+	for _, program := range []*ebpf.Program{
+		s.objects.OnSwitch, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec,
+	} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return fmt.Errorf("attaching %v: %w", program, err)
+		}
+		s.kernel.Add(l)
+	}
+	return nil
+}
+
+func (s *session) initThreads() error {
+	if _, err := runIterator(s.objects.InitThreads); err != nil {
+		return fmt.Errorf("listing the target's threads: %w", err)
+	}
+	iterate, err := link.AttachIter(link.IterOptions{Program: s.objects.DumpThreads})
+	if err != nil {
+		return fmt.Errorf("preparing to list the target's threads: %w", err)
+	}
+	s.iterate = iterate
+	return nil
+}
+
+func runIterator(program *ebpf.Program) ([]byte, error) {
+	iterate, err := link.AttachIter(link.IterOptions{Program: program})
+	if err != nil {
+		return nil, err
+	}
+	b, err := readIterator(iterate)
+	return b, errors.Join(err, iterate.Close())
+}
+
+func readIterator(iterate *link.Iter) ([]byte, error) {
+	r, err := iterate.Open()
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(r)
+	return b, errors.Join(err, r.Close())
+}
+
+// loaderHook is the function that the dynamic loader calls, for debuggers,
+// whenever the list of loaded libraries has changed.
+const loaderHook = "_dl_debug_state"
+
+// attachLoader lets the target's dynamic loader tell of new libraries. Without
+// it (musl, static executables) the session looks from time to time.
+func (s *session) attachLoader() error {
+	mappings, err := s.process.Mappings()
+	if err != nil {
+		return err
+	}
+	for _, m := range mappings {
+		if !m.Exec || !strings.HasPrefix(path.Base(m.Path), "ld") {
+			continue
+		}
+		attached, err := s.attachLoaderFile(m)
+		if attached || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) attachLoaderFile(m target.Mapping) (bool, error) {
+	file, err := s.process.OpenMapped(m)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	elf, err := elfsym.Open(file, file.Size())
+	if err != nil {
+		return false, nil // not a loader
+	}
+	symbol, err := elf.Lookup(loaderHook)
+	if err != nil {
+		return false, nil // another loader, or the hook is gone
+	}
+	placement, err := elf.Place(symbol, probe.Kernel())
+	if err != nil {
+		return false, fmt.Errorf("placing the probe on the loader: %w", err)
+	}
+	l, err := s.attacher.Entry(file.AttachPath(), s.objects.LoaderHit,
+		[]probe.Point{{Offset: symbol.Offset + placement.Skip}})
+	if err != nil {
+		return false, err
+	}
+	s.probes.Add(l)
+	s.loaderHooked = true
+	return true, nil
+}
+
+func (s *session) attachMarkerLibs() error {
+	if err := s.objects.Tracking.Set(uint32(1)); err != nil {
+		return fmt.Errorf("following markers: %w", err)
+	}
+	for _, library := range s.plan.Markers {
+		if err := s.attachMarkerLib(library); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attachMarkerLib probes a marker library, then tells the kernel side where the
+// threads that have been using it keep their stages.
+func (s *session) attachMarkerLib(library target.Image) error {
+	if s.attached[imageOf(library)] {
+		return nil
+	}
+	l, err := attachMarkers(s.attacher, s.objects.MarkerHit, library)
+	if err != nil {
+		return err
+	}
+	s.probes.Add(l)
+	s.attached[imageOf(library)] = true
+	for _, bias := range library.Biases {
+		r, err := readRegistry(s.process, library.ELF, bias)
+		if err != nil {
+			s.warnings = append(s.warnings, fmt.Sprintf("stages that are open now are found late: %q: %v", library.Path, err))
+			continue
+		}
+		if err := s.seed(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) seed(r *registry) error {
+	threads, err := s.process.Threads()
+	if err != nil {
+		return err
+	}
+	tids := map[uint32]int{}
+	for _, t := range threads {
+		tids[uint32(t.NSTID)] = t.TID
+	}
+	for _, slot := range r.slots {
+		tid, alive := tids[slot.tid]
+		if !alive {
+			continue
+		}
+		if err := s.objects.Slots.Put(uint32(tid), slot.address); err != nil {
+			return fmt.Errorf("passing on a thread's stages: %w", err)
+		}
+	}
+	s.registries = append(s.registries, r)
+	return s.objects.ProcessSlot.Set(r.process.address)
+}
+
+func (s *session) attachDrivers() error {
+	for _, d := range s.plan.Drivers {
+		if err := s.attachDriver(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) attachDriver(d DriverPlan) error {
+	if s.attached[imageOf(d.Image)] || len(d.Sites) == 0 {
+		return nil
+	}
+	points := probe.Points(d.Sites, len(s.symbols))
+	for _, site := range d.Sites {
+		s.symbols = append(s.symbols, probedSymbol{site, d.Image})
+	}
+	returns, err := s.attacher.Return(d.File.AttachPath(), s.objects.DriverReturn, points)
+	if err != nil {
+		return err
+	}
+	s.probes.Add(returns)
+	entries, err := s.attacher.Entry(d.File.AttachPath(), s.objects.DriverEntry, points)
+	if err != nil {
+		return err
+	}
+	s.probes.Add(entries)
+	s.attached[imageOf(d.Image)] = true
+	return nil
+}
+
+// rememberImages opens what the target has mapped, while it is there.
+func (s *session) rememberImages() error {
+	if s.names == nil {
+		s.names = newImages(s.process)
+	}
+	return s.names.refresh()
+}
+
+func (s *session) openWindow() error {
+	s.startCPU = agentCPU()
+	s.startWall = time.Now()
+	s.startMono = monotonic()
+	return s.objects.WindowStart.Set(s.startMono)
+}
+
+// close takes off whatever is attached and lets go of the target.
+func (s *session) close() error {
+	err := errors.Join(s.probes.Close(), s.kernel.Close())
+	if s.iterate != nil {
+		err = errors.Join(err, s.iterate.Close())
+		s.iterate = nil
+	}
+	err = errors.Join(err, s.objects.Close())
+	if s.names != nil {
+		err = errors.Join(err, s.names.close())
+		s.names = nil
+	}
+	if s.process != nil {
+		err = errors.Join(err, s.process.Close())
+		s.process = nil
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"stageprof/agent/probe"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrUsage: the Config can't be what was meant.
+	ErrUsage = errors.New("bad request")
+	// ErrNoDriver: the target has mapped no CUDA driver.
+	ErrNoDriver = errors.New("the process has mapped no CUDA driver")
+	// ErrNoSymbols: the driver exports none of the selected functions.
+	ErrNoSymbols = errors.New("the driver exports none of the selected functions")
+	// ErrKernel: the kernel lacks something that recording needs.
+	ErrKernel = errors.New("this kernel can't be used")
+	// ErrPrivileges: a capability is missing.
+	ErrPrivileges = errors.New("not permitted")
+	// ErrSeccomp: the target's system call filter could kill it at a return probe.
+	ErrSeccomp = errors.New("the process is under a system call filter that return probes may violate")
+)
+
+// MaxDuration bounds a window: clocks are nanoseconds in 64 bits, and a mistyped
+// duration should be found before the recording.
+const MaxDuration = 30 * 24 * time.Hour
+
+// Config says what to record.
+type Config struct {
+	PID       int
+	Duration  time.Duration   // length of the window; 0: until the context is done
+	Probes    string          // selection of driver functions, see probe.ParseSelector; "": default
+	Mechanism probe.Mechanism // "": probe.Auto
+	Wait      bool            // for the driver to be mapped, instead of ErrNoDriver
+
+	Version string   // of stageprof, for the Recording
+	Command []string // the command line, for the Recording
+
+	Ready    func() error   // called once, when every probe is live
+	Progress func(Progress) // called about twice a second
+	Log      *slog.Logger   // nil: slog.Default()
+}
+
+// Progress is what a recording has seen so far.
+type Progress struct {
+	Elapsed time.Duration
+	Calls   uint64 // entered
+	Lost    uint64 // of these, not accounted
+	State   string // "recording", "waiting for the CUDA driver"
+}
+
+// Validate checks everything that can be checked without a target, and fills
+// in defaults. Its errors wrap ErrUsage.
+func (c *Config) Validate() error {
+	if c.PID <= 0 {
+		return fmt.Errorf("%w: process id %d is not positive", ErrUsage, c.PID)
+	}
+	if c.Duration < 0 {
+		return fmt.Errorf("%w: duration %v is negative", ErrUsage, c.Duration)
+	}
+	if c.Duration > MaxDuration {
+		return fmt.Errorf("%w: duration %v is longer than %v", ErrUsage, c.Duration, MaxDuration)
+	}
+	if c.Probes == "" {
+		c.Probes = "default"
+	}
+	if _, err := probe.ParseSelector(c.Probes); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	if c.Mechanism == "" {
+		c.Mechanism = probe.Auto
+	}
+	if !slices.Contains(probe.Mechanisms(), c.Mechanism) {
+		return fmt.Errorf("%w: mechanism %q is none of %v", ErrUsage, c.Mechanism, probe.Mechanisms())
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return nil
+}

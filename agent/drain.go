@@ -1,0 +1,417 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"stageprof/agent/target"
+	"stageprof/bpf"
+	"stageprof/recording"
+)
+
+// finish closes the window, takes the probes off and reads what was counted.
+func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) {
+	windowEnd, err := s.closeWindow()
+	if err != nil {
+		return nil, err
+	}
+	cpu := agentCPU() - s.startCPU
+	// While the target is there, its latest libraries can still be named.
+	if err := s.names.refresh(); err != nil && !errors.Is(err, target.ErrTargetExited) {
+		return nil, err
+	}
+	detach := time.Now()
+	if err := s.probes.Close(); err != nil {
+		return nil, fmt.Errorf("taking the probes off: %w", err)
+	}
+	// No program runs on the target's behalf any more: what is read now is final.
+	dump, err := readIterator(s.iterate)
+	if err != nil {
+		return nil, fmt.Errorf("closing open stages: %w", err)
+	}
+	detached := time.Since(detach)
+
+	d := drain{session: s, windowEnd: windowEnd, r: s.header(end, windowEnd)}
+	if err := d.run(dump); err != nil {
+		return nil, err
+	}
+	d.r.Overhead = s.overhead(d.r, cpu, detached)
+	return d.r, nil
+}
+
+// closeWindow ends the window now, unless the target's program has ended it.
+func (s *session) closeWindow() (uint64, error) {
+	var end uint64
+	if err := s.objects.WindowEnd.Get(&end); err != nil || end != 0 {
+		return end, err
+	}
+	end = monotonic()
+	return end, s.objects.WindowEnd.Set(end)
+}
+
+func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.Recording {
+	p := s.process
+	rank := p.Rank()
+	r := &recording.Recording{
+		Format: recording.FormatVersion,
+		Tool: recording.Tool{
+			Version: s.config.Version, Command: s.config.Command,
+			Kernel: kernelRelease(), Arch: runtime.GOARCH, Mechanism: string(s.mechanism),
+		},
+		Target: recording.Target{
+			PID: p.PID(), NSPID: p.NSPID(), StartTime: p.StartTime(), Exe: p.Exe(), Comm: p.Comm(), Cmdline: p.Cmdline(),
+			Rank: max(rank.Rank, 0), LocalRank: max(rank.LocalRank, 0), WorldSize: max(rank.WorldSize, 1),
+		},
+		Window: recording.Window{
+			Start: s.startWall, StartNS: s.startMono, Duration: time.Duration(windowEnd - s.startMono), End: end,
+		},
+		Absent:   s.plan.absent(),
+		Warnings: s.warnings,
+	}
+	if python := s.plan.Python; python.Path != "" {
+		r.Target.Python = &recording.Python{
+			Version: python.Version, Path: python.Path, GILMethod: python.Method.String(), GILReason: python.Reason,
+		}
+	}
+	return r
+}
+
+// drain turns the kernel side's maps into the tables of a Recording.
+type drain struct {
+	*session
+	r         *recording.Recording
+	windowEnd uint64
+
+	modules *moduleTable
+	frames  map[uint64]int // by return address
+	threads map[uint32]int // by serial number
+	info    map[uint32]bpf.ProbeThreadInfo
+	paths   map[uint32]int // by the kernel side's number
+	parents map[uint32]bpf.ProbePathKey
+	text    map[uint64]string // names by address
+	byNames map[string]int    // paths by their names
+}
+
+func (d *drain) run(dump []byte) error {
+	d.modules = newModuleTable(d.names, d.r.Target.Exe)
+	d.frames, d.threads, d.paths = map[uint64]int{}, map[uint32]int{}, map[uint32]int{}
+	d.byNames = map[string]int{}
+	for _, step := range []func() error{d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if err := d.addUntouched(dump); err != nil {
+		return err
+	}
+	d.r.Modules = d.modules.modules
+	return d.addLosses()
+}
+
+// entries calls each for every entry of a hash map.
+func entries[K, V any](m *ebpf.Map, each func(K, V)) error {
+	var key K
+	var value V
+	rows := m.Iterate()
+	for rows.Next(&key, &value) {
+		each(key, value)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("reading %v: %w", m, err)
+	}
+	return nil
+}
+
+func (d *drain) readNames() error {
+	d.text, d.parents = map[uint64]string{}, map[uint32]bpf.ProbePathKey{}
+	return errors.Join(
+		entries(d.objects.Names, func(address uint64, name bpf.ProbeStageName) { d.text[address] = cText(name.Text[:]) }),
+		entries(d.objects.Paths, func(key bpf.ProbePathKey, id uint32) { d.parents[id] = key }),
+	)
+}
+
+func (d *drain) readThreads() error {
+	d.info = map[uint32]bpf.ProbeThreadInfo{}
+	return entries(d.objects.Threads, func(serial uint32, info bpf.ProbeThreadInfo) { d.info[serial] = info })
+}
+
+// thread returns the id of a thread incarnation, adding it at its first use.
+func (d *drain) thread(serial uint32) int {
+	if serial == processThread {
+		return -1
+	}
+	id, ok := d.threads[serial]
+	if !ok {
+		id = len(d.r.Threads)
+		d.threads[serial] = id
+		info := d.info[serial]
+		d.r.Threads = append(d.r.Threads, recording.Thread{
+			ID: id, TID: int(info.Tid), NTID: int(info.NsTid), Name: cText(info.Comm[:]),
+		})
+	}
+	return id
+}
+
+// processThread is bpf/types.h's THREAD_PROCESS.
+const processThread = ^uint32(0)
+
+// The kernel side's numbers for what is not a path of names.
+const (
+	pathNone  = 0
+	pathOther = 1
+	otherName = "(other stages)"
+	maxPath   = 64
+)
+
+// path returns the id of a stage path.
+func (d *drain) path(number uint32) int {
+	id, ok := d.paths[number]
+	if !ok {
+		id = d.pathOf(d.namesOf(number))
+		d.paths[number] = id
+	}
+	return id
+}
+
+func (d *drain) namesOf(number uint32) []string {
+	var reversed []string
+	for number != pathNone && len(reversed) < maxPath {
+		key, known := d.parents[number]
+		if !known { // pathOther
+			reversed = append(reversed, otherName)
+			break
+		}
+		reversed = append(reversed, d.text[key.Name])
+		number = key.Parent
+	}
+	names := make([]string, 0, len(reversed))
+	for i := range reversed {
+		names = append(names, reversed[len(reversed)-1-i])
+	}
+	return names
+}
+
+// pathOf returns the id of the path with these names. Copies of a name at
+// several addresses (several marker libraries) make one path.
+func (d *drain) pathOf(names []string) int {
+	key := strings.Join(names, "\x00")
+	id, ok := d.byNames[key]
+	if !ok {
+		id = len(d.r.Paths)
+		d.byNames[key] = id
+		d.r.Paths = append(d.r.Paths, recording.StagePath{ID: id, Names: names})
+	}
+	return id
+}
+
+func (d *drain) addSymbols() error {
+	for i, s := range d.symbols {
+		address := s.Vaddr
+		if len(s.driver.Biases) > 0 {
+			address += s.driver.Biases[0]
+		}
+		d.r.Symbols = append(d.r.Symbols, recording.Symbol{
+			ID: i, Name: s.Symbol, API: s.API, Group: string(s.Group),
+			Module: d.modules.module(d.names.find(address)), Address: address,
+			ProbeOffset: s.Placement.Skip, Placement: s.Placement.Class.String(),
+			BiasNS: d.costs[s.Placement.Class].Bias,
+		})
+	}
+	return nil
+}
+
+var gilStates = map[bpf.ProbeGilState]recording.GIL{
+	bpf.ProbeGilStateGIL_NONE:     recording.GILNone,
+	bpf.ProbeGilStateGIL_UNKNOWN:  recording.GILUnknown,
+	bpf.ProbeGilStateGIL_FREE:     recording.GILFree,
+	bpf.ProbeGilStateGIL_HELD:     recording.GILHeld,
+	bpf.ProbeGilStateGIL_DISABLED: recording.GILDisabled,
+}
+
+var attributions = map[bpf.ProbeAttribution]recording.Attribution{
+	bpf.ProbeAttributionATTRIBUTION_NONE:    recording.AttributionNone,
+	bpf.ProbeAttributionATTRIBUTION_OWN:     recording.AttributionOwn,
+	bpf.ProbeAttributionATTRIBUTION_PROCESS: recording.AttributionProcess,
+}
+
+func (d *drain) addCalls() error {
+	d.r.Calls = []recording.Call{}
+	return entries(d.objects.Calls, func(key bpf.ProbeCallKey, row bpf.ProbeCallRow) {
+		if row.Count == 0 { // made, but its first call was cut off
+			return
+		}
+		d.r.Calls = append(d.r.Calls, recording.Call{
+			Thread: d.thread(key.Thread), Path: d.path(key.Path), Symbol: int(key.Symbol), Caller: d.frame(key.Caller),
+			GIL:         gilStates[bpf.ProbeGilState(key.Gil)],
+			Attribution: attributions[bpf.ProbeAttribution(key.Attribution)],
+			Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
+			MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist,
+		})
+	})
+}
+
+func (d *drain) frame(address uint64) int {
+	if address == 0 {
+		return -1
+	}
+	id, ok := d.frames[address]
+	if !ok {
+		id = len(d.r.Frames)
+		d.frames[address] = id
+		f := d.modules.frame(address)
+		f.ID = id
+		d.r.Frames = append(d.r.Frames, f)
+	}
+	return id
+}
+
+func (d *drain) addStages() error {
+	d.r.Stages = []recording.Stage{}
+	return entries(d.objects.Stages, func(key bpf.ProbeStageKey, row bpf.ProbeStageRow) {
+		stage := recording.Stage{
+			Thread: d.thread(key.Thread), Path: d.path(key.Path),
+			Count: row.Count, WallNS: row.Wall, ChildNS: row.Child, CPUNS: row.Cpu, MaxNS: row.Max, Hist: row.Hist,
+			PartialCount: row.PartialCount, PartialWallNS: row.PartialWall,
+			PartialChildNS: row.PartialChild, PartialCPUNS: row.PartialCpu,
+		}
+		if row.Count > 0 {
+			stage.MinNS = row.Min
+		}
+		if key.Thread == processThread { // a process has no CPU time of a stage
+			stage.CPUNS, stage.PartialCPUNS = 0, 0
+		}
+		d.r.Stages = append(d.r.Stages, stage)
+	})
+}
+
+// addUntouched adds the stages of threads that were in mid-stage when the
+// window opened and neither emitted a marker nor called the driver in it: they
+// were open during the whole window.
+func (d *drain) addUntouched(dump []byte) error {
+	states, err := parseStates(dump)
+	if err != nil {
+		return err
+	}
+	open := map[uint64]slot{}
+	for _, r := range d.registries {
+		for _, s := range r.slots {
+			open[s.address] = s
+		}
+	}
+	for _, state := range states {
+		if s, ok := open[state.Slot]; ok && state.Seeded == 0 {
+			d.addWholeWindow(d.thread(state.Serial), s, d.windowEnd-d.startMono-min(state.OffTotal, d.windowEnd-d.startMono))
+		}
+	}
+	return nil
+}
+
+func (d *drain) addWholeWindow(thread int, s slot, cpu uint64) {
+	wall := d.windowEnd - d.startMono
+	var names []string
+	for i, stage := range s.open {
+		names = append(names, stage.name)
+		row := recording.Stage{
+			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall, PartialCPUNS: cpu,
+		}
+		if i+1 < len(s.open) {
+			row.PartialChildNS = wall
+		}
+		d.r.Stages = append(d.r.Stages, row)
+	}
+}
+
+// parseStates decodes what the thread iterator wrote.
+func parseStates(dump []byte) ([]bpf.ProbeThreadState, error) {
+	size := binary.Size(bpf.ProbeThreadState{})
+	states := make([]bpf.ProbeThreadState, len(dump)/size)
+	if err := binary.Read(bytes.NewReader(dump), binary.NativeEndian, states); err != nil || len(dump)%size != 0 {
+		return nil, fmt.Errorf("decoding %d bytes of thread states: %w", len(dump), errors.Join(err, errStates))
+	}
+	return states, nil
+}
+
+var errStates = errors.New("not a whole number of records")
+
+func (d *drain) addLosses() error {
+	t, err := readTally(d.objects.Counters)
+	if err != nil {
+		return err
+	}
+	var counted uint64
+	for _, c := range d.r.Calls {
+		counted += c.Count
+	}
+	d.r.Seen = &recording.Seen{Calls: t.entered()}
+	d.r.Losses = t.losses(counted)
+	return nil
+}
+
+// overhead says what the recording has cost so far.
+func (s *session) overhead(r *recording.Recording, cpu, detach time.Duration) recording.Overhead {
+	o := recording.Overhead{
+		AgentCPU: cpu, AgentRSS: residentSize(), Attach: s.attachTime, Detach: detach,
+		Calibration: s.calibration, Calibrated: s.costs != nil, ProbedSites: len(s.symbols), KernelBytes: s.kernelMemory(),
+	}
+	var calls uint64
+	var added float64
+	for _, c := range r.Calls {
+		calls += c.Count
+		added += float64(c.Count) * s.costs[s.symbols[c.Symbol].Placement.Class].Added
+	}
+	o.AddedNS = uint64(added)
+	if calls > 0 {
+		o.CallCostNS = added / float64(calls)
+	}
+	return o
+}
+
+func (s *session) kernelMemory() uint64 {
+	var total uint64
+	for _, m := range []*ebpf.Map{
+		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
+		s.objects.ProcessStages, s.objects.Counters,
+	} {
+		if info, err := m.Info(); err == nil {
+			if bytes, ok := info.Memlock(); ok {
+				total += bytes
+			}
+		}
+	}
+	return total
+}
+
+// residentSize is this process's resident memory in bytes, 0 if unknown.
+func residentSize() uint64 {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(statm))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
+}
+
+func kernelRelease() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}

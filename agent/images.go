@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"sort"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/target"
+	"stageprof/recording"
+)
+
+// images are the files that the target has mapped executable, held open so that
+// addresses can still be named when the target is gone.
+type images struct {
+	process *target.Process
+	spans   []mapped // sorted by start
+	files   map[fileKey]*openImage
+}
+
+type fileKey struct {
+	dev, inode uint64
+	path       string
+}
+
+// mapped is one executable mapping.
+type mapped struct {
+	target.Mapping
+	file *openImage // nil for anonymous memory and files that can't be opened
+}
+
+type openImage struct {
+	file *target.File
+	elf  *elfsym.File
+}
+
+// maxImages bounds the descriptors held: a training process maps some hundred
+// libraries.
+const maxImages = 2048
+
+func newImages(process *target.Process) *images {
+	return &images{process: process, files: map[fileKey]*openImage{}}
+}
+
+// refresh takes up what is mapped now and keeps what was mapped before.
+func (im *images) refresh() error {
+	mappings, err := im.process.Mappings()
+	if err != nil {
+		return err
+	}
+	for _, m := range mappings {
+		if m.Exec {
+			im.insert(m)
+		}
+	}
+	return nil
+}
+
+// insert adds a mapping in place of those that it overlaps.
+func (im *images) insert(m target.Mapping) {
+	first := sort.Search(len(im.spans), func(i int) bool { return im.spans[i].End > m.Start })
+	last := first
+	for last < len(im.spans) && im.spans[last].Start < m.End {
+		last++
+	}
+	if last == first+1 && im.spans[first].Mapping == m {
+		return
+	}
+	im.spans = slices.Replace(im.spans, first, last, mapped{m, im.open(m)})
+}
+
+func (im *images) open(m target.Mapping) *openImage {
+	if m.Inode == 0 {
+		return nil
+	}
+	key := fileKey{m.Dev, m.Inode, m.Path}
+	if known, ok := im.files[key]; ok || len(im.files) >= maxImages {
+		return known
+	}
+	im.files[key] = nil
+	file, err := im.process.OpenMapped(m)
+	if err != nil {
+		return nil // its frames stay module + offset
+	}
+	elf, err := elfsym.Open(file, file.Size())
+	if err != nil {
+		_ = file.Close()
+		return nil
+	}
+	im.files[key] = &openImage{file, elf}
+	return im.files[key]
+}
+
+// find returns the mapping of an address, nil if there is none.
+func (im *images) find(address uint64) *mapped {
+	i := sort.Search(len(im.spans), func(i int) bool { return im.spans[i].End > address })
+	if i == len(im.spans) || address < im.spans[i].Start {
+		return nil
+	}
+	return &im.spans[i]
+}
+
+func (im *images) close() error {
+	var errs []error
+	for _, f := range im.files {
+		if f != nil {
+			errs = append(errs, f.file.Close())
+		}
+	}
+	im.files = nil
+	return errors.Join(errs...)
+}
+
+// moduleTable collects the modules of a Recording.
+type moduleTable struct {
+	images  *images
+	modules []recording.Module
+	ids     map[uint64]int // by start address
+}
+
+// unmapped is the module of addresses that belong to no known mapping.
+const unmapped = "//unmapped"
+
+func newModuleTable(im *images, exe string) *moduleTable {
+	t := &moduleTable{images: im, ids: map[uint64]int{}}
+	i := slices.IndexFunc(im.spans, func(m mapped) bool { return m.Path == exe })
+	if i < 0 {
+		t.modules = append(t.modules, recording.Module{Path: exe})
+		return t
+	}
+	t.module(&im.spans[i])
+	return t
+}
+
+// module returns the id of a mapping's module, adding it if need be.
+func (t *moduleTable) module(m *mapped) int {
+	start, row := uint64(0), recording.Module{Path: unmapped}
+	if m != nil {
+		start = m.Start
+		row = recording.Module{Path: m.Path, Start: m.Start, Limit: m.End, Offset: m.Offset}
+		if m.Path == "" {
+			row.Path = "//anon"
+		}
+		if m.file != nil {
+			row.BuildID = m.file.elf.BuildID()
+		}
+	}
+	if id, ok := t.ids[start]; ok {
+		return id
+	}
+	row.ID = len(t.modules)
+	t.ids[start] = row.ID
+	t.modules = append(t.modules, row)
+	return row.ID
+}
+
+// frame resolves a return address as far as it can be. The call instruction
+// lies before it, maybe at the end of another function.
+func (t *moduleTable) frame(returnAddress uint64) recording.Frame {
+	m := t.images.find(returnAddress - 1)
+	f := recording.Frame{Address: returnAddress, Module: t.module(m), Offset: returnAddress}
+	if m == nil {
+		return f
+	}
+	f.Offset = returnAddress - m.Start + m.Offset
+	if m.file == nil {
+		return f
+	}
+	name, start, err := m.file.elf.Function(f.Offset - 1)
+	if err != nil {
+		return f
+	}
+	if vaddr, err := m.file.elf.Vaddr(f.Offset - 1); err == nil {
+		f.Function, f.Offset = name, vaddr+1-start
+	}
+	return f
+}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"stageprof/bpf"
+	"stageprof/recording"
+)
+
+// reasons gives every loss counter of the kernel side its name in a Recording.
+var reasons = map[bpf.ProbeCounter]recording.Loss{
+	bpf.ProbeCounterLOST_RETURN: {Reason: "lost_return", Kind: "calls",
+		Help: "the call's return was not seen: it was left by longjmp or an exception, or more than 64 return probes were pending"},
+	bpf.ProbeCounterLOST_AT_EXIT: {Reason: "thread_exit_in_call", Kind: "calls",
+		Help: "the thread or process ended inside the call"},
+	bpf.ProbeCounterLOST_ROW: {Reason: "rows_full", Kind: "calls",
+		Help: "the table of rows is full: record for a shorter time, or fewer functions (--probes)"},
+	bpf.ProbeCounterLOST_IMPOSSIBLE: {Reason: "impossible_duration", Kind: "calls",
+		Help: "the call's time does not add up and was rejected"},
+	bpf.ProbeCounterLOST_THREAD: {Reason: "no_thread_state", Kind: "calls",
+		Help: "the kernel had no memory for the thread's state"},
+	bpf.ProbeCounterLOST_CALLER: {Reason: "unreadable_caller", Kind: "other",
+		Help: "the caller's address could not be read; the calls are counted without it"},
+	bpf.ProbeCounterLOST_STAGE_ROW: {Reason: "stage_rows_full", Kind: "spans",
+		Help: "the table of stages is full: use fewer distinct stage names"},
+	bpf.ProbeCounterLOST_STAGE_DEPTH: {Reason: "stages_too_deep", Kind: "spans",
+		Help: "stages were nested deeper than 64"},
+	bpf.ProbeCounterLOST_STAGE_THREAD: {Reason: "no_thread_state_for_marker", Kind: "spans",
+		Help: "the kernel had no memory for the thread's state"},
+	bpf.ProbeCounterLOST_MARKER: {Reason: "missed_stage_end", Kind: "spans",
+		Help: "the end of a stage was missed; it was closed at the thread's next marker and counted as partial"},
+	bpf.ProbeCounterLOST_PATH: {Reason: "stage_paths_full", Kind: "names",
+		Help: "too many distinct stage paths; further ones are shown as \"(other stages)\""},
+	bpf.ProbeCounterLOST_NAME_FULL: {Reason: "stage_names_full", Kind: "names",
+		Help: "too many distinct stage names; further ones are shown as \"(other stages)\""},
+	bpf.ProbeCounterLOST_NAME_UNREADABLE: {Reason: "stage_name_unreadable", Kind: "names",
+		Help: "a stage name could not be read; the stage is shown as \"(other stages)\""},
+	bpf.ProbeCounterLOST_THREAD_NAME: {Reason: "threads_full", Kind: "names",
+		Help: "too many threads; further ones have no name"},
+}
+
+// Losses that are known only in user space.
+const (
+	reasonInFlight       = "in_flight_at_end"
+	reasonNamesOverflow  = "marker_names_full"
+	reasonThreadOverflow = "marker_threads_full"
+)
+
+// tally is the kernel side's counters, summed over all CPUs.
+type tally [bpf.ProbeCounterCOUNTERS]uint64
+
+func readTally(counters *ebpf.Map) (tally, error) {
+	var t tally
+	for which := range t {
+		var perCPU []uint64
+		if err := counters.Lookup(uint32(which), &perCPU); err != nil {
+			return t, fmt.Errorf("reading counter %d: %w", which, err)
+		}
+		for _, n := range perCPU {
+			t[which] += n
+		}
+	}
+	return t, nil
+}
+
+// entered is the number of calls seen.
+func (t tally) entered() uint64 { return t[bpf.ProbeCounterCOUNT_ENTERED] }
+
+// lostCalls is the number of calls that were seen and are known to be lost.
+func (t tally) lostCalls() uint64 {
+	var n uint64
+	for which, loss := range reasons {
+		if loss.Kind == "calls" {
+			n += t[which]
+		}
+	}
+	return n
+}
+
+// losses lists what occurred, sorted by reason. counted is the sum of the rows.
+func (t tally) losses(counted uint64) []recording.Loss {
+	var losses []recording.Loss
+	for which, loss := range reasons {
+		if loss.Count = t[which]; loss.Count > 0 {
+			losses = append(losses, loss)
+		}
+	}
+	// Whatever was entered, not counted and not lost was still running.
+	if done := counted + t.lostCalls(); t.entered() > done {
+		losses = append(losses, recording.Loss{Reason: reasonInFlight, Kind: "calls", Count: t.entered() - done,
+			Help: "the calls were still running when the window ended"})
+	}
+	sortLosses(losses)
+	return losses
+}
+
+func sortLosses(losses []recording.Loss) {
+	slices.SortFunc(losses, func(a, b recording.Loss) int { return cmp.Compare(a.Reason, b.Reason) })
+}

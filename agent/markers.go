@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cilium/ebpf"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/probe"
+	"stageprof/agent/target"
+	"stageprof/bpf"
+)
+
+// markerPoints are the marker library's probe points and what they mean to the
+// kernel side.
+var markerPoints = map[string]bpf.ProbeMarker{
+	"stageprof_mark_begin":         bpf.ProbeMarkerMARKER_BEGIN,
+	"stageprof_mark_end":           bpf.ProbeMarkerMARKER_END,
+	"stageprof_mark_process_begin": bpf.ProbeMarkerMARKER_PROCESS_BEGIN,
+	"stageprof_mark_process_end":   bpf.ProbeMarkerMARKER_PROCESS_END,
+}
+
+// attachMarkers puts probes on a marker library's points.
+func attachMarkers(attacher probe.Attacher, program *ebpf.Program, image target.Image) (io.Closer, error) {
+	var points []probe.Point
+	for name, marker := range markerPoints {
+		symbol, err := image.ELF.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf("looking for %q in %q: %w", name, image.Path, err)
+		}
+		points = append(points, probe.Point{Offset: symbol.Offset, Cookie: uint64(marker)})
+	}
+	return attacher.Entry(image.File.AttachPath(), program, points)
+}
+
+// The marker library's registry, as marker/c/stageprof.h lays it out.
+const (
+	registrySymbol  = "stageprof_registry"
+	registryMagic   = "STAGEPRF"
+	registryABI     = 1
+	registryHeader  = 48 // up to the process's slot
+	slotHeader      = 8
+	slotDepth       = 64
+	slotSize        = slotHeader + slotDepth*16
+	maxRegistrySize = 1 << 16 // slots; the library has 4096
+)
+
+var errRegistry = errors.New("unknown layout of the marker library's registry")
+
+// registry is what a marker library knew of its threads when it was read.
+type registry struct {
+	slots           []slot // that are in use
+	process         slot   // of the stages of the whole process
+	namesOverflow   uint64 // stages begun without room for their name
+	threadsOverflow uint64 // stages not begun without room for their thread
+}
+
+// slot is one thread's open stages.
+type slot struct {
+	address uint64
+	tid     uint32 // in the target's own pid namespace
+	open    []openStage
+}
+
+type openStage struct {
+	name  string
+	begin uint64 // CLOCK_MONOTONIC, ns
+}
+
+type memory interface {
+	ReadMemory(address uint64, b []byte) error
+}
+
+// readRegistry reads the registry of a library that is loaded at bias. It runs
+// while the target goes on: a slot's content is only good for a thread that has
+// emitted no marker since.
+func readRegistry(m memory, file *elfsym.File, bias uint64) (*registry, error) {
+	symbol, err := file.Lookup(registrySymbol)
+	if err != nil {
+		return nil, fmt.Errorf("looking for %q: %w", registrySymbol, err)
+	}
+	address := symbol.Value + bias
+	var header [registryHeader]byte
+	if err := m.ReadMemory(address, header[:]); err != nil {
+		return nil, fmt.Errorf("reading the marker registry: %w", err)
+	}
+	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(header[at:]) }
+	u64 := func(at int) uint64 { return binary.NativeEndian.Uint64(header[at:]) }
+	if string(header[:8]) != registryMagic || u32(8) != registryABI || u32(12) != slotSize {
+		return nil, errRegistry
+	}
+	used, slots := min(u32(20), u32(16)), u64(40)
+	if used > maxRegistrySize {
+		return nil, errRegistry
+	}
+	process, err := readSlot(m, address+registryHeader)
+	if err != nil {
+		return nil, err
+	}
+	r := &registry{process: process, namesOverflow: u64(24), threadsOverflow: u64(32)}
+	for i := range uint64(used) {
+		s, err := readSlot(m, slots+i*slotSize)
+		if err != nil {
+			return nil, err
+		}
+		if s.tid != 0 {
+			r.slots = append(r.slots, s)
+		}
+	}
+	return r, nil
+}
+
+func readSlot(m memory, address uint64) (slot, error) {
+	var b [slotSize]byte
+	if err := m.ReadMemory(address, b[:]); err != nil {
+		return slot{}, fmt.Errorf("reading a thread's stages: %w", err)
+	}
+	s := slot{address: address, tid: binary.NativeEndian.Uint32(b[:])}
+	depth := min(binary.NativeEndian.Uint32(b[4:]), slotDepth)
+	for i := range depth {
+		at := slotHeader + 16*i
+		name, err := readName(m, binary.NativeEndian.Uint64(b[at:]))
+		if err != nil {
+			break // the thread is moving on; its next marker tells
+		}
+		s.open = append(s.open, openStage{name: name, begin: binary.NativeEndian.Uint64(b[at+8:])})
+	}
+	return s, nil
+}
+
+func readName(m memory, address uint64) (string, error) {
+	var b bpf.ProbeStageName
+	if err := m.ReadMemory(address, b.Text[:]); err != nil {
+		return "", fmt.Errorf("reading a stage's name: %w", err)
+	}
+	return cText(b.Text[:]), nil
+}
+
+// cText returns a C string's text, up to its NUL.
+func cText(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
+}

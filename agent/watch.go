@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"stageprof/agent/gil"
+	"stageprof/agent/target"
+	"stageprof/bpf"
+	"stageprof/recording"
+)
+
+const (
+	// tick is how often the session looks at what the kernel side has noticed.
+	tick = 100 * time.Millisecond
+	// lookInterval is how often it looks at the target's mappings unasked: when
+	// no loader tells of new libraries.
+	lookInterval = 500 * time.Millisecond
+	// progressInterval is how often it reports.
+	progressInterval = 500 * time.Millisecond
+)
+
+// watch lets the window pass and says what ended it. Meanwhile it attaches to
+// drivers and marker libraries that the target loads.
+func (s *session) watch(ctx context.Context) (recording.WindowEnd, error) {
+	var over <-chan time.Time
+	if s.config.Duration > 0 {
+		timer := time.NewTimer(s.config.Duration)
+		defer timer.Stop()
+		over = timer.C
+	}
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+
+	w := watcher{session: s, lastLook: time.Now(), lastReport: time.Now()}
+	for {
+		select {
+		case <-ctx.Done():
+			return recording.EndInterrupt, nil
+		case <-over:
+			return recording.EndDuration, nil
+		case <-s.process.Exited():
+			return recording.EndExit, nil
+		case <-ticker.C:
+		}
+		if end, err := w.tick(); err != nil || end != "" {
+			return end, err
+		}
+	}
+}
+
+type watcher struct {
+	*session
+	loaderEvents uint32
+	lastLook     time.Time
+	lastReport   time.Time
+}
+
+func (w *watcher) tick() (recording.WindowEnd, error) {
+	ended, err := w.ended()
+	if err != nil || ended {
+		return recording.EndExec, err
+	}
+	if err := w.lookForLibraries(); err != nil && !errors.Is(err, target.ErrTargetExited) {
+		return "", err
+	}
+	if time.Since(w.lastReport) < progressInterval {
+		return "", nil
+	}
+	w.lastReport = time.Now()
+	return "", w.progress()
+}
+
+// ended tells whether the target now runs another program.
+func (s *session) ended() (bool, error) {
+	var end uint32
+	if err := s.objects.TargetEnded.Get(&end); err != nil {
+		return false, fmt.Errorf("reading the target's state: %w", err)
+	}
+	return bpf.ProbeTargetEnd(end) == bpf.ProbeTargetEndTARGET_EXECED, nil
+}
+
+// lookForLibraries reads the target's mappings only when its loader has been at
+// work, or now and then if there is no loader to tell.
+func (w *watcher) lookForLibraries() error {
+	var events uint32
+	if err := w.objects.LoaderEvents.Get(&events); err != nil {
+		return fmt.Errorf("reading the loader's state: %w", err)
+	}
+	due := !w.loaderHooked && time.Since(w.lastLook) >= lookInterval
+	if events == w.loaderEvents && !due {
+		return nil
+	}
+	w.loaderEvents, w.lastLook = events, time.Now()
+	return w.attachNew()
+}
+
+// attachNew attaches to what has been mapped since the last look. Calls made
+// before that were not seen: the Recording says so.
+func (s *session) attachNew() error {
+	markers, err := s.process.MarkerLibs()
+	if err != nil {
+		return err
+	}
+	for _, library := range markers {
+		if err := s.attachMarkerLib(library); err != nil {
+			return err
+		}
+	}
+	drivers, err := s.process.Drivers()
+	if err != nil {
+		return err
+	}
+	for _, d := range drivers {
+		if s.attached[imageOf(d.Image)] {
+			continue
+		}
+		if err := s.attachLateDriver(d); err != nil {
+			return err
+		}
+	}
+	if err := s.detectLatePython(); err != nil {
+		return err
+	}
+	return s.rememberImages()
+}
+
+func (s *session) attachLateDriver(d target.Driver) error {
+	planned, err := planDriver(d, s.plan.Selector)
+	if err != nil {
+		return err
+	}
+	if err := s.attachDriver(planned); err != nil {
+		return err
+	}
+	s.plan.Drivers = append(s.plan.Drivers, planned)
+	s.warnings = append(s.warnings, fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
+		d.Path, time.Since(s.startWall).Round(time.Millisecond)))
+	return nil
+}
+
+func (s *session) detectLatePython() error {
+	if s.plan.Python.Method != gil.None {
+		return nil
+	}
+	plan, err := gil.Detect(s.process)
+	if err != nil || plan.Method == gil.None {
+		return err
+	}
+	s.plan.Python = plan
+	return s.setGIL(plan)
+}
+
+func (s *session) progress() error {
+	t, err := readTally(s.objects.Counters)
+	if err != nil {
+		return err
+	}
+	s.report(Progress{Elapsed: time.Since(s.startWall), Calls: t.entered(), Lost: t.lostCalls(), State: "recording"})
+	return nil
+}
