@@ -75,7 +75,7 @@ bench: all ## what a probed call costs: unprobed, stageprof, bpftrace
 	@scripts/bench.sh sim
 
 .PHONY: bench-real
-bench-real: all ## the same on the real libcuda (a 30 MB download into build/)
+bench-real: all ## the same on the real libcuda (a 3 MB download into build/)
 	$(NEED) bpftrace
 	@scripts/bench.sh real
 

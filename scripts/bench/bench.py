@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what a probed driver call costs: unprobed, under stageprof with
+everything on, and under bpftrace with the usual two-probe script.
+
+usage: bench.py DRIVER LOOP, both shared libraries; run by `make bench`. All
+three figures come from the same process, one after the other. Then the agent's
+own cost is measured at 100 000 calls a second.
+"""
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+RATE = 100_000  # calls per second, for the agent's cost
+PATIENCE = 60  # seconds for anything to become ready
+
+BPFTRACE = """
+uprobe:{driver}:cuLaunchKernel {{ @begin[tid] = nsecs; }}
+uretprobe:{driver}:cuLaunchKernel /@begin[tid]/ {{
+    @calls = count();
+    @total = sum(nsecs - @begin[tid]);
+    delete(@begin[tid]);
+}}
+"""
+
+
+class Target:
+    """The process that makes the calls."""
+
+    def __init__(self, driver, loop):
+        env = dict(os.environ, PYTHONPATH=str(TOP / "build/python"))
+        self.process = subprocess.Popen(
+            [sys.executable, str(TOP / "scripts/bench/target.py"), driver, loop],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("bench: the target ended")
+        return line
+
+    def ask(self, kind, first, second):
+        print(kind, first, second, file=self.process.stdin, flush=True)
+        return float(self.answer())
+
+    def best(self, calls, batches=5):
+        return self.ask("best", calls, batches)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def interrupted_at_end(command, **options):
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    # bpftrace and we both end well on ^C.
+    if process.returncode:
+        sys.exit(f"bench: {command[0]} ended with status {process.returncode}")
+
+
+def wait_until(condition, process, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"bench: {what} did not become ready")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def stageprof(target, folder):
+    """Records the target; afterwards the yielded dictionary is the Recording."""
+    ready = folder / "ready"
+    saved = folder / "recording"
+    command = [str(TOP / "bin/stageprof"), "record", "--pid", str(target.process.pid), "--quiet", "--no-gpu",
+               "--probes", "all", "--output", str(folder / "profile"), "--save", str(saved), "--ready-file", str(ready)]
+    recording = {}
+    with interrupted_at_end(command, stdout=subprocess.DEVNULL) as agent:
+        wait_until(ready.exists, agent, "stageprof")
+        yield recording
+    with gzip.open(saved, "rt", encoding="utf-8") as f:
+        recording.update(json.load(f))
+
+
+@contextlib.contextmanager
+def bpftrace(target, driver, unprobed):
+    command = ["bpftrace", "-p", str(target.process.pid), "-e", BPFTRACE.format(driver=driver)]
+    with interrupted_at_end(command, stdout=subprocess.DEVNULL) as tracer:
+        # It does not say when its probes are live; the calls do.
+        wait_until(lambda: target.best(100, 1) > 5 * unprobed, tracer, "bpftrace")
+        yield
+
+
+def overhead(recording):
+    o = recording["overhead"]
+    seconds = recording["window"]["duration_ns"] / 1e9
+    return (f"agent at {RATE} calls/s: {o['agent_cpu_ns'] / 1e7 / seconds:.2f} % of one core, "
+            f"{o['agent_rss'] / 2**20:.0f} MiB; {o['probed_sites']} probed functions, "
+            f"attach {o['attach_ns'] / 1e6:.0f} ms, detach {o['detach_ns'] / 1e6:.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("driver")
+    parser.add_argument("loop")
+    args = parser.parse_args()
+
+    target = Target(args.driver, args.loop)
+    print(f"cuLaunchKernel before cuInit, {os.path.relpath(os.path.realpath(args.driver), TOP)}, "
+          f"Linux {os.uname().release}, {os.cpu_count()} CPUs", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        unprobed = target.best(1_000_000)
+        with stageprof(target, folder):
+            ours = target.best(200_000)
+        with bpftrace(target, args.driver, unprobed):
+            theirs = target.best(50_000)
+        with stageprof(target, folder) as recording:
+            target.ask("paced", RATE, 10)
+    target.close()
+
+    print(f"{'':26}{'ns per call':>12}{'added':>10}{'to unprobed':>14}")
+    for name, cost in (("unprobed", unprobed), ("stageprof, everything on", ours), ("bpftrace, two probes", theirs)):
+        print(f"{name:26}{cost:12.1f}{cost - unprobed:10.1f}{cost / unprobed:13.1f}x")
+    print(f"bpftrace adds {(theirs - unprobed) / (ours - unprobed):.1f} times what stageprof adds")
+    print(overhead(recording))
+
+
+if __name__ == "__main__":
+    main()
