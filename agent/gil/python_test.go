@@ -1,0 +1,297 @@
+//go:build amd64
+
+package gil
+
+import (
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// python is an interpreter on this machine, by its own account.
+type python struct {
+	Path           string
+	Implementation string
+	Version        string // "3.12.1"
+	Minor          int
+	FreeThreaded   bool
+	Prefix         string
+	Executable     string // the program that Path starts
+	Library        string // the shared libpython, "" if there is none
+	Shared         bool   // Path uses it
+	Config         string // folder with the static library's parts
+	Include        string
+	Link           []string // flags to link the static library
+}
+
+const describePython = `
+import json, os, sys, sysconfig
+var = lambda name: sysconfig.get_config_var(name) or ""
+path = os.path.join(var("LIBDIR"), var("INSTSONAME"))
+print(json.dumps({
+    "Implementation": sys.implementation.name,
+    "Version": "%d.%d.%d" % sys.version_info[:3],
+    "Minor": sys.version_info[1],
+    "FreeThreaded": bool(var("Py_GIL_DISABLED")),
+    "Prefix": sys.prefix,
+    "Library": path if ".so" in path and os.path.exists(path) else "",
+    "Executable": os.path.realpath("/proc/self/exe"),
+    "Shared": "libpython" in open("/proc/self/maps").read(),
+    "Config": var("LIBPL"),
+    "Include": sysconfig.get_paths()["include"],
+    "Link": (var("LIBS") + " " + var("SYSLIBS") + " -lm -lpthread -ldl -lutil").split(),
+}))
+`
+
+// pythons returns every Python 3 that is installed where installers put it, and those whose paths
+// STAGEPROF_TEST_PYTHONS lists, separated by colons.
+func pythons(t *testing.T) []python {
+	t.Helper()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := filepath.SplitList(os.Getenv("STAGEPROF_TEST_PYTHONS"))
+	for _, pattern := range []string{
+		filepath.Join(home, ".pyenv/versions/3.*/bin/python3"), "/usr/bin/python3.*", "/usr/local/bin/python3.*",
+	} {
+		matches, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, matches...)
+	}
+	var found []python
+	for _, path := range paths {
+		if strings.HasSuffix(path, "-config") {
+			continue
+		}
+		out, err := exec.Command(path, "-c", describePython).Output()
+		if err != nil {
+			t.Fatalf("%q does not describe itself: %v", path, err)
+		}
+		py := python{Path: path}
+		if err := json.Unmarshal(out, &py); err != nil {
+			t.Fatalf("%q describes itself as %q: %v", path, out, err)
+		}
+		found = append(found, py)
+	}
+	if len(found) == 0 {
+		t.Fatal("no Python 3 is installed")
+	}
+	return found
+}
+
+// eachPython runs a test for each interpreter for which a plan can be made.
+func eachPython(t *testing.T, test func(t *testing.T, py python)) {
+	for _, py := range pythons(t) {
+		if py.Implementation == "cpython" && py.Minor >= 8 {
+			t.Run(py.Path, func(t *testing.T) { test(t, py) })
+		}
+	}
+}
+
+func (py python) start(t *testing.T, path string, environ ...string) *workers {
+	t.Helper()
+	script, err := filepath.Abs("testdata/workers.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWorkers(t, path, environ, script, "4")
+}
+
+// expect checks what the plan says of the interpreter, the file's name apart.
+func (py python) expect(t *testing.T, plan Plan) {
+	t.Helper()
+	method := ThreadLocal
+	if py.Minor < 12 {
+		method = CurrentThreadState
+	}
+	if plan.Method != method || plan.FreeThreaded != py.FreeThreaded || plan.Reason != "" ||
+		!strings.HasPrefix(plan.Version, py.Version) {
+		t.Fatalf("the plan for %s is %+v", py.Version, plan)
+	}
+}
+
+func TestInstalled(t *testing.T) {
+	eachPython(t, func(t *testing.T, py python) {
+		w := py.start(t, py.Path, "PYTHON_GIL=1")
+		plan := detect(t, w.process)
+		py.expect(t, plan)
+		w.checkTurns(t, plan)
+	})
+}
+
+// A stripped file has no .symtab. What is installed stripped was TestInstalled's.
+func TestStripped(t *testing.T) {
+	eachPython(t, func(t *testing.T, py python) {
+		file := py.Library
+		if !py.Shared {
+			file = py.Executable
+		}
+		if !hasSymbols(t, file) {
+			return
+		}
+		stripped := build(t, filepath.Base(file), "strip", "--strip-all", "-o", "OUT", file)
+		if hasSymbols(t, stripped) {
+			t.Fatalf("strip left symbols in %q", stripped)
+		}
+		path, environ := py.Path, "LD_PRELOAD="+stripped
+		if !py.Shared {
+			path, environ = stripped, "PYTHONHOME="+py.Prefix
+		}
+		w := py.start(t, path, environ, "PYTHON_GIL=1")
+		plan := detect(t, w.process)
+		py.expect(t, plan)
+		if plan.Path != stripped {
+			t.Fatalf("%q is not the stripped file", plan.Path)
+		}
+		w.checkTurns(t, plan)
+	})
+}
+
+func hasSymbols(t *testing.T, path string) bool {
+	t.Helper()
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	return file.Section(".symtab") != nil
+}
+
+// Static executables are linked here where the installed one is shared; the name does not give the
+// version away.
+func TestStatic(t *testing.T) {
+	eachPython(t, func(t *testing.T, py python) {
+		if !py.Shared {
+			return // TestInstalled and TestStripped had a static one
+		}
+		static := py.linkStatic(t, "interpreter", "-Wl,-export-dynamic", filepath.Join(py.Config, "python.o"))
+		stripped := build(t, "interpreter", "strip", "--strip-all", "-o", "OUT", static)
+		for _, path := range []string{static, stripped} {
+			w := py.start(t, path, "PYTHONHOME="+py.Prefix, "PYTHON_GIL=1")
+			plan := detect(t, w.process)
+			py.expect(t, plan)
+			if plan.Path != path || plan.TLSModule != 0 {
+				t.Fatalf("the plan for a static %s is %+v", py.Version, plan)
+			}
+			w.checkTurns(t, plan)
+		}
+	})
+}
+
+// linkStatic links objects or sources with the static library.
+func (py python) linkStatic(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	libraries, err := filepath.Glob(filepath.Join(py.Config, "libpython3*.a"))
+	if err != nil || len(libraries) != 1 {
+		t.Fatalf("static libraries in %q: %q (%v)", py.Config, libraries, err)
+	}
+	args = append([]string{"-o", "OUT", "-I" + py.Include}, args...)
+	args = append(args, "-Wl,--whole-archive", libraries[0], "-Wl,--no-whole-archive")
+	return build(t, name, "gcc", append(args, py.Link...)...)
+}
+
+// In a free-threaded build the lock is off unless it is asked for, and no thread holds what is off.
+func TestFreeThreaded(t *testing.T) {
+	eachPython(t, func(t *testing.T, py python) {
+		if !py.FreeThreaded {
+			return
+		}
+		w := py.start(t, py.Path, "PYTHON_GIL=0")
+		plan := detect(t, w.process)
+		py.expect(t, plan)
+		for k := range workerCount {
+			w.hold(t, k)
+		}
+		for _, tp := range w.tps {
+			if got := evaluate(t, w.process, plan, tp); got != disabled {
+				t.Fatalf("a thread is %s", got)
+			}
+		}
+	})
+}
+
+// A C program loads libpython late, after its threads were made and after so many other libraries with
+// thread-local variables that old threads' vectors are too short.
+func TestLoadedLate(t *testing.T) {
+	libraries := tlsLibraries(t, 24)
+	eachPython(t, func(t *testing.T, py python) {
+		if py.Library == "" {
+			return
+		}
+		embed := build(t, "embed", "gcc", "-o", "OUT", "-I"+py.Include, "embed.c", "-pthread", "-ldl")
+		for _, mode := range []string{"main", "sub"} {
+			args := append([]string{"4", mode, py.Library}, libraries...)
+			w := startWorkers(t, embed, []string{"PYTHONHOME=" + py.Prefix, "PYTHON_GIL=1"}, args...)
+			plan := detect(t, w.process)
+			py.expect(t, plan)
+			if py.Minor >= 12 && plan.TLSModule <= uint64(len(libraries)) {
+				t.Fatalf("the variable's module is %d", plan.TLSModule)
+			}
+			w.checkTurns(t, plan)
+		}
+	})
+}
+
+// A program may contain Python without exporting its symbols. They are found in .symtab; in a stripped
+// file, from 3.10 on, only _PyRuntime is found, by its section.
+func TestNotExported(t *testing.T) {
+	eachPython(t, func(t *testing.T, py python) {
+		if !py.Shared {
+			return
+		}
+		environ := []string{"PYTHONHOME=" + py.Prefix, "PYTHON_GIL=1"}
+		program := py.linkStatic(t, "program", "-DLINKED", "embed.c")
+		for _, mode := range []string{"main", "sub"} {
+			w := startWorkers(t, program, environ, "4", mode)
+			plan := detect(t, w.process)
+			py.expect(t, plan)
+			w.checkTurns(t, plan)
+			if mode == "sub" && py.Minor >= 12 {
+				w.checkTogether(t, plan)
+			}
+		}
+		stripped := build(t, "program", "strip", "--strip-all", "-o", "OUT", program)
+		w := startWorkers(t, stripped, environ, "4", "main")
+		plan := detect(t, w.process)
+		switch {
+		case py.Minor < 10:
+			if plan != (Plan{Method: None}) {
+				t.Fatalf("the plan for %s without any symbol is %+v", py.Version, plan)
+			}
+		case py.Minor >= 12:
+			if plan.Method != Unknown || plan.Reason == "" || !strings.HasPrefix(plan.Version, py.Version) {
+				t.Fatalf("the plan for %s without any symbol is %+v", py.Version, plan)
+			}
+		default:
+			py.expect(t, plan)
+			w.checkTurns(t, plan)
+		}
+	})
+}
+
+// tlsLibraries makes shared libraries that have thread-local variables.
+func tlsLibraries(t *testing.T, count int) []string {
+	t.Helper()
+	first := build(t, "tls.so", "gcc", "-shared", "-fPIC", "-o", "OUT", "tls.c")
+	content, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var copies []string
+	for i := range count {
+		path := fmt.Sprintf("%s.%d", first, i)
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		copies = append(copies, path)
+	}
+	return copies
+}

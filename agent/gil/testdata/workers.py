@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""workers.py N: N threads that wait in native code, with the lock released or held as they are told.
+
+Thread k blocks in read() on descriptor 3+2k without the lock; a byte there makes it block in read() on
+descriptor 4+2k with the lock, until a byte there makes it start over. Thread 0 is the main thread.
+Prints the thread ids on one line first.
+"""
+
+import ctypes
+import sys
+import threading
+
+released = ctypes.CDLL(None)
+held = ctypes.PyDLL(None)
+count = int(sys.argv[1])
+tids = [0] * count
+started = threading.Barrier(count)
+
+
+def work(k):
+    tids[k] = threading.get_native_id()
+    started.wait()
+    if k == 0:
+        print(*tids, flush=True)
+    byte = ctypes.create_string_buffer(1)
+    while released.read(3 + 2 * k, byte, 1) == 1 and held.read(4 + 2 * k, byte, 1) == 1:
+        pass
+
+
+threads = [threading.Thread(target=work, args=(k,)) for k in range(1, count)]
+for thread in threads:
+    thread.start()
+work(0)
