@@ -48,7 +48,7 @@ demo: all ## attach to the simulated training pipeline; writes stageprof.pb.gz
 
 .PHONY: demo-torch
 demo-torch: all ## the same with stock PyTorch (a 3 GB download, kept)
-	@scripts/demo-torch.sh
+	@scripts/demo.sh torch
 
 .PHONY: test
 test: all ## every test that needs no PyTorch (as root: they load eBPF)

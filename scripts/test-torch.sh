@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# test-torch.sh: the tests that attach to stock PyTorch of version TORCH on the
+# simulated driver. They are those behind the build tag "torch".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PYTHON=${PYTHON:-python3}
+export TORCH=${TORCH:-2.6.0}
+
+# PyTorch's interpreter may be another than ours: it needs the markers too.
+scripts/need.sh python-venv
+torch=$(sim/torch/install.sh "$TORCH")
+make --no-print-directory -C marker python PYTHON="$torch/bin/python"
+
+mapfile -t packages < <(git grep -lE '^//go:build torch$' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# shellcheck disable=SC2086 # TESTFLAGS is a list of words
+go test -json -count=1 -timeout 20m -tags torch ${TESTFLAGS:-} "${packages[@]}" |
+    "$PYTHON" scripts/testreport.py ${CI:+--allowed-skips .ci/allowed-skips}
