@@ -259,13 +259,14 @@ func checkPath(t *testing.T, b []byte, site uint64) {
 			t.Fatalf("undecodable instruction at +%d before the site +%d", pos, site)
 		}
 		text := x86asm.GNUSyntax(inst, 0, nil)
-		op := strings.TrimRight(strings.Fields(text)[0], "bwlq")
-		if strings.HasPrefix(op, "j") || strings.HasPrefix(op, "cal") || strings.HasPrefix(op, "ret") ||
-			strings.HasPrefix(op, "push") || strings.HasPrefix(op, "pop") || strings.HasPrefix(op, "sys") {
+		switch op := inst.Op.String(); {
+		case op == "CMP", op == "TEST", op == "BT", op == "NOP":
+		case op[0] == 'J', op == "CALL", op == "RET", op == "PUSH", op == "POP", op == "SYSCALL":
 			t.Fatalf("%q at +%d before the site +%d", text, pos, site)
-		}
-		if op != "cmp" && op != "test" && op != "bt" && op != "nop" && writesArgument(text) {
-			t.Fatalf("%q at +%d before the site +%d changes what the probe reads", text, pos, site)
+		default:
+			if writesArgument(text) {
+				t.Fatalf("%q at +%d before the site +%d changes what the probe reads", text, pos, site)
+			}
 		}
 		pos += inst.Len
 	}
