@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"stageprof/agent"
+	"stageprof/agent/probe"
+)
+
+// The formats in which a command prints its result.
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
+// recordConfig is everything that the command line of record says.
+type recordConfig struct {
+	Agent agent.Config
+
+	Output      string // the profile
+	Save        string // the Recording, "" for none
+	ReadyFile   string // created when every probe is live, "" for none
+	Format      string // of the table
+	StageFrames bool
+	NoGPU       bool
+	Quiet       bool
+	Verbose     bool
+
+	mechanism string
+}
+
+func (c *recordConfig) addFlags(f *pflag.FlagSet) {
+	f.IntVarP(&c.Agent.PID, "pid", "p", 0, "process to attach to")
+	f.DurationVarP(&c.Agent.Duration, "duration", "d", 0, "how long to record, 0: until interrupted")
+	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
+	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
+	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
+	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time, see above")
+	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
+	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
+	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
+	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
+	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
+	f.BoolVarP(&c.Quiet, "quiet", "q", false, "print warnings and errors only")
+	f.BoolVarP(&c.Verbose, "verbose", "v", false, "say what is being done")
+}
+
+// completeFlags teaches the shell the values of flags.
+func completeFlags(cmd *cobra.Command) {
+	values := map[string][]string{
+		"format":    {formatText, formatJSON},
+		"mechanism": words(probe.Mechanisms()),
+		"probes":    append([]string{"default", "all"}, words(probe.Groups())...),
+	}
+	for name, choices := range values {
+		if cmd.Flags().Lookup(name) != nil {
+			// It fails only for a flag that does not exist.
+			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}
+
+// Validate checks everything that can be checked without a target. Its errors
+// are faults of the command line.
+func (c *recordConfig) Validate() error {
+	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
+	switch {
+	case c.Agent.PID == 0:
+		return &usageError{errors.New("which process? give its id with --pid")}
+	case c.Output == "":
+		return &usageError{errors.New("the output has no name")}
+	case c.Quiet && c.Verbose:
+		return &usageError{errors.New("--quiet and --verbose exclude each other")}
+	}
+	if err := validateFormat(c.Format); err != nil {
+		return err
+	}
+	if err := c.validateFiles(); err != nil {
+		return err
+	}
+	return c.Agent.Validate()
+}
+
+// validateFiles refuses two outputs in one file.
+func (c *recordConfig) validateFiles() error {
+	named := map[string]string{}
+	for _, f := range []struct{ flag, path string }{
+		{"--output", c.Output}, {"--save", c.Save}, {"--ready-file", c.ReadyFile},
+	} {
+		if f.path == "" {
+			continue
+		}
+		path := filepath.Clean(f.path)
+		if other, ok := named[path]; ok {
+			return &usageError{fmt.Errorf("%s and %s name the same file %q", other, f.flag, f.path)}
+		}
+		named[path] = f.flag
+	}
+	return nil
+}
+
+func validateFormat(format string) error {
+	if !slices.Contains([]string{formatText, formatJSON}, format) {
+		return &usageError{fmt.Errorf("format %q is neither %q nor %q", format, formatText, formatJSON)}
+	}
+	return nil
+}
+
+func words[T ~string](values []T) []string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = string(v)
+	}
+	return words
+}
+
+// list writes words for help.
+func list[T ~string](values []T) string { return strings.Join(words(values), ", ") }

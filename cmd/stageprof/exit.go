@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"stageprof/agent"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1 // the command was understood and did not work
+	exitUsage = 2 // the command line makes no sense
+)
+
+// usageError is a fault of the command line.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// run executes one command line, tells its error, and gives the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCmd()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "stageprof: %v\n", err)
+	if usage := new(usageError); errors.As(err, &usage) || errors.Is(err, agent.ErrUsage) {
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitError
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// names lists what is in a directory.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func mustOutput(t *testing.T, o *outputs, path, content string) {
+	t.Helper()
+	w, err := o.open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(content)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantContent(t *testing.T, path, want string) {
+	t.Helper()
+	if b, err := os.ReadFile(path); err != nil || string(b) != want {
+		t.Errorf("%s is %q (%v), want %q", path, b, err, want)
+	}
+}
+
+func TestOutputsAppearTogether(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	if err := os.WriteFile(one, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var o outputs
+	mustOutput(t, &o, one, "new")
+	mustOutput(t, &o, two, "new")
+	wantContent(t, one, "old")
+	if _, err := os.Stat(two); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s exists before the commit (%v)", two, err)
+	}
+	if err := o.commit(); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, one, "new")
+	wantContent(t, two, "new")
+	if o.discard() {
+		t.Error("discard after commit claims to have removed everything")
+	}
+	if got := names(t, dir); len(got) != 2 {
+		t.Errorf("directory holds %q, want the two files", got)
+	}
+}
+
+func TestOutputsDiscarded(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "one")
+	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var o outputs
+	mustOutput(t, &o, path, "half of the n")
+	if !o.discard() {
+		t.Error("discard says that something was committed")
+	}
+	if err := o.commit(); !errors.Is(err, errAborted) {
+		t.Errorf("commit after discard: %v, want %v", err, errAborted)
+	}
+	wantContent(t, path, "old")
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("directory holds %q, want the old file alone", got)
+	}
+}
+
+func TestOutputFollowsSymbolicLinks(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", link); err != nil {
+		t.Fatal(err)
+	}
+	var o outputs
+	mustOutput(t, &o, link, "new")
+	if err := o.commit(); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, file, "new")
+	if target, err := os.Readlink(link); err != nil || target != "file" {
+		t.Errorf("link points to %q (%v), want it kept", target, err)
+	}
+}
+
+// A pipe or a device must not be replaced by a file.
+func TestOutputIntoSpecialFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var o outputs
+	mustOutput(t, &o, path, "new")
+	if err := o.commit(); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 3)
+	if _, err := reader.Read(b); err != nil || string(b) != "new" {
+		t.Errorf("read %q (%v) from the pipe, want %q", b, err, "new")
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the pipe became a file (%v)", err)
+	}
+}
+
+// The rename fails because the path has meanwhile become a directory.
+func TestOutputsThatCannotBeCommitted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "one")
+	var o outputs
+	mustOutput(t, &o, path, "new")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.commit(); err == nil {
+		t.Error("commit worked")
+	}
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("directory holds %q, want no rest of the output", got)
+	}
+}

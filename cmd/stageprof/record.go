@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"stageprof/agent"
+	"stageprof/agent/probe"
+	"stageprof/correlate"
+	"stageprof/gpu"
+	"stageprof/pprofout"
+	"stageprof/recording"
+	"stageprof/report"
+)
+
+func newRecordCmd() *cobra.Command {
+	var c recordConfig
+	cmd := &cobra.Command{
+		Use:   "record --pid PID [flags]",
+		Short: "Record a running process and write a profile",
+		Long: `Record attaches to a running process, counts and times every CUDA driver call
+that it makes until the time is up, the process exits, or ^C, and then writes one
+pprof profile and prints a table of its stages.
+
+The process is never stopped. The profile is written whole or not at all: beside
+its final name first, then renamed. A second ^C gives up at once, without it.
+
+--probes takes a list, separated by commas, of functions (cuLaunchKernel: every
+spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Groups()) + `.
+"default" is every group but other, which holds queries and set-up; "all" is all.`,
+		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
+  sudo stageprof record --pid 4242 --duration 30s
+  go tool pprof -tagroot=stage,gil stageprof.pb.gz
+
+  # until ^C, only launches and synchronisation, and the table as JSON
+  sudo stageprof record --pid 4242 --probes launch,sync --format json > table.json
+
+  # a process that has only just been started
+  sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.Validate(); err != nil {
+				return err
+			}
+			return newRecorder(&c, cmd.OutOrStdout(), cmd.ErrOrStderr()).run(cmd.Context())
+		},
+	}
+	c.addFlags(cmd.Flags())
+	completeFlags(cmd)
+	return cmd
+}
+
+// recorder carries out one record command.
+type recorder struct {
+	config  *recordConfig
+	stdout  io.Writer
+	console *console
+	log     *slog.Logger
+
+	files   outputs
+	profile io.Writer
+	saved   io.Writer // nil when not asked for
+	ready   outputs
+	poller  *gpu.Poller // nil when NVML is not read
+	gpuNote string
+}
+
+func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
+	level := slog.LevelInfo
+	switch {
+	case c.Quiet:
+		level = slog.LevelWarn
+	case c.Verbose:
+		level = slog.LevelDebug
+	}
+	console := newConsole(stderr)
+	return &recorder{config: c, stdout: stdout, console: console, log: console.logger(level)}
+}
+
+// run records until the window ends or the first interrupt; the second one
+// ends everything at once.
+func (r *recorder) run(parent context.Context) error {
+	ctx, again, release := interrupts(parent)
+	defer release()
+	defer r.files.discard() // what was not committed
+	defer r.ready.discard()
+
+	if err := r.openFiles(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.record(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-again:
+		if r.files.discard() {
+			return errAborted
+		}
+		return errors.New("interrupted twice: the files are written, the table is not")
+	}
+}
+
+// openFiles finds out that a file can't be written before anything is attached.
+func (r *recorder) openFiles() error {
+	var err error
+	if r.profile, err = r.files.open(r.config.Output); err != nil {
+		return err
+	}
+	if r.config.Save != "" {
+		if r.saved, err = r.files.open(r.config.Save); err != nil {
+			return err
+		}
+	}
+	if r.config.ReadyFile != "" {
+		return r.openReadyFile()
+	}
+	return nil
+}
+
+// openReadyFile prepares the file that tells others to go ahead. One that an
+// earlier run has left would do so too early, so it goes; it is empty, and
+// nothing that isn't can be meant.
+func (r *recorder) openReadyFile() error {
+	path := r.config.ReadyFile
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() || info.Size() > 0 {
+			return fmt.Errorf("ready file %q exists already and is no empty file", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("removing the ready file of an earlier run: %w", err)
+		}
+	}
+	_, err := r.ready.open(path)
+	return err
+}
+
+func (r *recorder) record(ctx context.Context) error {
+	r.openGPU(ctx)
+	defer r.closeGPU()
+
+	c := r.config.Agent
+	c.Version = versionString()
+	c.Command = os.Args
+	c.Log = r.log
+	c.Ready = func() error { return r.live(ctx) }
+	c.Progress = r.progress
+	if r.config.Quiet {
+		c.Progress = nil
+	}
+	rec, err := agent.Record(ctx, c)
+	r.console.setStatus("")
+	if rec == nil {
+		return err
+	}
+	// What was recorded is written also when the end did not go well.
+	r.addGPU(rec)
+	return errors.Join(err, r.finish(rec))
+}
+
+// live is called when every probe is: from here on calls are counted.
+func (r *recorder) live(ctx context.Context) error {
+	if r.poller != nil {
+		r.poller.Start(ctx)
+	}
+	r.log.Debug("probes are live")
+	return r.ready.commit()
+}
+
+func (r *recorder) progress(p agent.Progress) {
+	of := ""
+	if d := r.config.Agent.Duration; d > 0 {
+		of = fmt.Sprintf(" of %v", d)
+	}
+	lost := ""
+	if p.Lost > 0 {
+		lost = fmt.Sprintf(", %d lost", p.Lost)
+	}
+	r.console.setStatus("pid %d: %s, %.0fs%s, %d calls%s",
+		r.config.Agent.PID, p.State, p.Elapsed.Seconds(), of, p.Calls, lost)
+}
+
+// finish writes the files and then the table. The table is printed also when a
+// file could not be written: it is what is left of the recording.
+func (r *recorder) finish(rec *recording.Recording) error {
+	switch rec.Window.End {
+	case recording.EndExit, recording.EndExec:
+		r.log.Warn("the recording ended early", "reason", rec.Window.End, "after", rec.Window.Duration)
+	}
+	ledger := correlate.Build(rec)
+	written := r.write(rec, ledger)
+	if written == nil {
+		r.log.Info("profile written", "file", r.config.Output)
+	} else if errors.Is(written, errAborted) {
+		return written
+	}
+	return errors.Join(written, r.print(ledger))
+}
+
+func (r *recorder) write(rec *recording.Recording, ledger *correlate.Ledger) error {
+	if err := pprofout.Write(r.profile, ledger, pprofout.Options{StageFrames: r.config.StageFrames}); err != nil {
+		return fmt.Errorf("writing %q: %w", r.config.Output, err)
+	}
+	if r.saved != nil {
+		if err := recording.Write(r.saved, rec); err != nil {
+			return fmt.Errorf("writing %q: %w", r.config.Save, err)
+		}
+	}
+	return r.files.commit()
+}
+
+func (r *recorder) print(ledger *correlate.Ledger) error {
+	if r.config.Format == formatJSON {
+		return report.JSON(r.stdout, ledger)
+	}
+	return report.Text(r.stdout, ledger, report.TextOptions{Width: terminalWidth(r.stdout)})
+}
+
+// openGPU opens NVML. Without it the recording lacks the GPUs' summary only.
+func (r *recorder) openGPU(ctx context.Context) {
+	if r.config.NoGPU {
+		r.gpuNote = "NVML was not read (--no-gpu)"
+		return
+	}
+	poller, err := gpu.Open(ctx, gpu.DefaultPeriod)
+	if err != nil {
+		r.gpuNote = err.Error()
+		r.log.Debug("GPUs are not sampled", "reason", err)
+		return
+	}
+	r.poller = poller
+}
+
+func (r *recorder) addGPU(rec *recording.Recording) {
+	if r.poller == nil {
+		rec.GPUNote = r.gpuNote
+		return
+	}
+	rec.GPU, rec.GPUNote = r.poller.Stop()
+}
+
+func (r *recorder) closeGPU() {
+	if r.poller == nil {
+		return
+	}
+	if err := r.poller.Close(); err != nil {
+		r.log.Warn("GPU sampling did not end cleanly", "reason", err)
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"stageprof/agent"
+)
+
+// isUsage tells whether an error ends the command with exit code 2.
+func isUsage(err error) bool {
+	usage := new(usageError)
+	return errors.As(err, &usage) || errors.Is(err, agent.ErrUsage)
+}
+
+func TestRecordFlags(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		want string // part of the error, "" for none
+	}{
+		"all defaults":         {[]string{"--pid=1"}, ""},
+		"no pid":               {nil, "--pid"},
+		"negative pid":         {[]string{"--pid=-1"}, "-1"},
+		"pid is no number":     {[]string{"--pid=python"}, `"python"`},
+		"pid is too large":     {[]string{"--pid=99999999999999999999"}, "range"},
+		"no end":               {[]string{"--pid=1", "--duration=0"}, ""},
+		"long":                 {[]string{"--pid=1", "--duration=48h"}, ""},
+		"negative duration":    {[]string{"--pid=1", "--duration=-1s"}, "-1s"},
+		"duration no unit":     {[]string{"--pid=1", "--duration=30"}, "missing unit"},
+		"duration no number":   {[]string{"--pid=1", "--duration=soon"}, "soon"},
+		"duration overflows":   {[]string{"--pid=1", "--duration=9999999h"}, "9999999h"},
+		"duration of years":    {[]string{"--pid=1", "--duration=87600h"}, "87600h"},
+		"json":                 {[]string{"--pid=1", "--format=json"}, ""},
+		"unknown format":       {[]string{"--pid=1", "--format=xml"}, `"xml"`},
+		"groups and names":     {[]string{"--pid=1", "--probes=launch,sync,cuMemAlloc_v2"}, ""},
+		"unknown function":     {[]string{"--pid=1", "--probes=cuLaunchKernal"}, `"cuLaunchKernel"`},
+		"unknown group":        {[]string{"--pid=1", "--probes=lunch"}, `"launch"`},
+		"empty probes item":    {[]string{"--pid=1", "--probes=launch,,sync"}, "unknown probe selection"},
+		"perf events":          {[]string{"--pid=1", "--mechanism=perf-event"}, ""},
+		"unknown mechanism":    {[]string{"--pid=1", "--mechanism=ptrace"}, `"ptrace"`},
+		"no output":            {[]string{"--pid=1", "--output="}, "output"},
+		"two outputs, one":     {[]string{"--pid=1", "-o=x", "--save=./x"}, "same file"},
+		"ready file is output": {[]string{"--pid=1", "-o=x", "--ready-file=x"}, "same file"},
+		"quiet and verbose":    {[]string{"--pid=1", "-q", "-v"}, "exclude"},
+		"unknown flag":         {[]string{"--pid=1", "--fast"}, "--fast"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var config recordConfig
+			flags := pflag.NewFlagSet("record", pflag.ContinueOnError)
+			config.addFlags(flags)
+			err := flags.Parse(c.args)
+			if err == nil {
+				if err = config.Validate(); err != nil && !isUsage(err) {
+					t.Errorf("error %q is none of usage", err)
+				}
+			}
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("got error %q, want none", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got error %v, want one about %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		code int
+		want string // on stderr
+	}{
+		"help":               {nil, 0, ""},
+		"help of record":     {[]string{"record", "--help"}, 0, ""},
+		"version":            {[]string{"version"}, 0, ""},
+		"unknown command":    {[]string{"recrod"}, 2, `did you mean "record"?`},
+		"unknown flag":       {[]string{"record", "--pdi", "1"}, 2, "unknown flag: --pdi"},
+		"stray argument":     {[]string{"record", "4242"}, 2, `unexpected argument "4242"`},
+		"version argument":   {[]string{"version", "1"}, 2, `unexpected argument "1"`},
+		"no pid":             {[]string{"record"}, 2, "--pid"},
+		"bad duration":       {[]string{"record", "--pid=1", "--duration=-3s"}, 2, "negative"},
+		"nearest probe":      {[]string{"record", "--pid=1", "--probes=cuLaunchKernl"}, 2, `"cuLaunchKernel"`},
+		"doctor, bad format": {[]string{"doctor", "--format=yaml"}, 2, `"yaml"`},
+		"doctor, bad probe":  {[]string{"doctor", "--pid=1", "--probes=cuLaunchKernl"}, 2, `"cuLaunchKernel"`},
+		"doctor, bad pid":    {[]string{"doctor", "--pid=-5"}, 2, "-5"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := stageprof(t, c.args...)
+			if r.code != c.code {
+				t.Errorf("exit code %d, want %d; stderr: %s", r.code, c.code, r.stderr)
+			}
+			if !strings.Contains(r.stderr, c.want) || c.want == "" && r.stderr != "" {
+				t.Errorf("stderr %q, want %q", r.stderr, c.want)
+			}
+			if (r.stdout != "") != (c.code == 0) {
+				t.Errorf("stdout %q with exit code %d", r.stdout, r.code)
+			}
+			if (r.code == 2) != strings.Contains(r.stderr, "--help") {
+				t.Errorf("stderr %q: usage errors, and only they, point to --help", r.stderr)
+			}
+		})
+	}
+}
+
+func TestUsageErrorNamesItsCommand(t *testing.T) {
+	r := stageprof(t, "record", "--format=xml", "--pid=1")
+	if want := "Run 'stageprof record --help' for usage.\n"; !strings.HasSuffix(r.stderr, want) {
+		t.Errorf("stderr %q, want it to end with %q", r.stderr, want)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		r := stageprof(t, "completion", shell)
+		if r.code != 0 || !strings.Contains(r.stdout, "stageprof") {
+			t.Errorf("completion %s: exit code %d, %d bytes, stderr %q", shell, r.code, len(r.stdout), r.stderr)
+		}
+	}
+	for line, want := range map[string]string{"rec": "record\t", "record --for": "--format\t", "record --mechanism=p": "perf-event"} {
+		args := append([]string{"__complete"}, strings.Fields(line)...)
+		if r := stageprof(t, args...); !strings.Contains(r.stdout, want) {
+			t.Errorf("completing %q gave %q, want %q", line, r.stdout, want)
+		}
+	}
+}
+
+// Every error about the files comes before anything is attached, hence before
+// the process is looked at: there is none with this id.
+func TestOutputIsCheckedFirst(t *testing.T) {
+	const nobody = "--pid=4194305" // above the kernel's largest pid
+	dir := t.TempDir()
+	busy := filepath.Join(dir, "busy")
+	if err := os.WriteFile(busy, []byte("content"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		args []string
+		want string
+	}{
+		"directory missing":   {[]string{"-o", filepath.Join(dir, "missing/x.pb.gz")}, "no such file or directory"},
+		"directory itself":    {[]string{"-o", dir}, "is a directory"},
+		"below a file":        {[]string{"-o", filepath.Join(busy, "x")}, "not a directory"},
+		"save":                {[]string{"--save", filepath.Join(dir, "missing/x")}, "no such file or directory"},
+		"ready file":          {[]string{"--ready-file", filepath.Join(dir, "missing/x")}, "no such file or directory"},
+		"ready file has text": {[]string{"--ready-file", busy}, "no empty file"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := stageprof(t, append([]string{"record", nobody}, c.args...)...)
+			if r.code != 1 || !strings.Contains(r.stderr, c.want) {
+				t.Errorf("exit code %d, stderr %q; want 1 and %q", r.code, r.stderr, c.want)
+			}
+		})
+	}
+	if b, err := os.ReadFile(busy); err != nil || string(b) != "content" {
+		t.Errorf("the other file is %q (%v), want it untouched", b, err)
+	}
+}
