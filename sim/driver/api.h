@@ -76,6 +76,9 @@ enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3
 #define ALIAS(name, target)                                                                        \
     extern __typeof__(sim_##target) sim_##name __attribute__((alias("sim_" #target)))
 
+// A function with which tests steer and read the simulator (README.md, "Control").
+#define CONTROL __attribute__((visibility("default")))
+
 #define UNUSED __attribute__((unused))
 
 #endif

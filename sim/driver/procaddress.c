@@ -11,7 +11,7 @@ enum { FLAG_LEGACY_STREAM = 1, FLAG_PER_THREAD_STREAM = 2 };
 // CU_GET_PROC_ADDRESS_*
 enum { STATUS_FOUND = 0, STATUS_NOT_FOUND = 1, STATUS_VERSION_TOO_LOW = 2 };
 
-void *simcuda_entry(const char *name);
+CONTROL void *simcuda_entry(const char *name);
 
 int export_index(const char *name) {
     unsigned low = 0, high = simcuda_count;

@@ -22,9 +22,9 @@ struct entered {
 // Names for dispatch.S.
 struct entered simcuda_enter(unsigned symbol, uintptr_t sp);
 CUresult simcuda_leave(struct thread *t, CUresult result, uintptr_t sp);
-void simcuda_tag(const char *tag);
-void simcuda_set_hook(void (*hook)(void));
-void simcuda_set_kernel_ns(uint64_t ns);
+CONTROL void simcuda_tag(const char *tag);
+CONTROL void simcuda_set_hook(void (*hook)(void));
+CONTROL void simcuda_set_kernel_ns(uint64_t ns);
 
 static CUresult not_supported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 

@@ -13,8 +13,8 @@
 #include "tags.h"
 #include "threads.h"
 
-void simcuda_write_truth(const char *path);
-void simcuda_reset_truth(void);
+CONTROL void simcuda_write_truth(const char *path);
+CONTROL void simcuda_reset_truth(void);
 
 static uint64_t read_counter(const uint64_t *counter) {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);

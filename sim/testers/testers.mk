@@ -1,2 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-testers:
+# build/sim/testers/NAME: one program per testers/NAME.c; tester.c is in all of them.
+TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
+TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
+
+testers: $(TESTERS)
+
+$(OBJ)/testers/%.o: testers/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c $< -o $@
+
+$(OUT)/testers/%: $(OBJ)/testers/%.o $(OBJ)/testers/tester.o
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -ldl -lpthread
