@@ -43,8 +43,8 @@ type Placement struct {
 
 // Kernel is what placement needs to know about the running kernel.
 type Kernel struct {
-	// LongNops: nops of more than one byte are emulated. Kernels before 6.16 or so emulate
-	// only the one-byte nop (and its prefixed forms) and single-step the others.
+	// LongNops: the usual nops of three to eight bytes are emulated. Older kernels emulate
+	// only those of one and two bytes and single-step the others.
 	LongNops bool
 }
 

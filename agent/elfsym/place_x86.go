@@ -3,6 +3,7 @@ package elfsym
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
 )
@@ -27,11 +28,11 @@ func placeX86(code []byte, k Kernel) Placement {
 	return Placement{Class: Stepped}
 }
 
-// emulated tells whether the kernel emulates the instruction, by the kernel's own rule (its
-// branch and push cases for x86 uprobes), which looks at opcodes rather than at meanings.
-// Instructions with segment or lock prefixes are refused by the kernel, so none are accepted.
+// emulated tells whether the kernel emulates the instruction. The kernel looks at opcodes rather
+// than at meanings and ignores most prefixes, so it emulates some forms that are not accepted
+// here: no compiler emits them, and of some it gets the meaning wrong.
 func emulated(code []byte, k Kernel) (Class, bool) {
-	if n := nopLength(code); n == 1 || n > 0 && (code[n-1] == 0x90 || k.LongNops) {
+	if n := nopLength(code); n > 0 && code[n-1] == 0x90 || k.LongNops && hasLongNop(code) {
 		return Nop, true
 	}
 	has := func(n int) bool { return len(code) >= n }
@@ -46,8 +47,23 @@ func emulated(code []byte, k Kernel) (Class, bool) {
 	return Stepped, false
 }
 
+// longNops are the nops of more than one instruction byte that recent kernels emulate. They
+// compare with these encodings; others that mean the same are stepped.
+var longNops = [][]byte{
+	{0x0f, 0x1f, 0x00},
+	{0x0f, 0x1f, 0x40, 0x00},
+	{0x0f, 0x1f, 0x44, 0x00, 0x00},
+	{0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00},
+	{0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00},
+	{0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00},
+}
+
+func hasLongNop(code []byte) bool {
+	return slices.ContainsFunc(longNops, func(nop []byte) bool { return bytes.HasPrefix(code, nop) })
+}
+
 // nopLength returns the length of the nop at the start of code, 0 if there is none. Forms with
-// a segment prefix are not counted: they can not carry a probe.
+// a segment prefix are not counted: older kernels refuse probes on them.
 func nopLength(code []byte) int {
 	p := 0
 	for p < len(code) && p < 4 && code[p] == 0x66 {
