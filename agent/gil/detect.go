@@ -33,8 +33,8 @@ func Detect(p Process) (Plan, error) {
 
 func decide(mem reader, found []interpreter, unreadable []error) Plan {
 	if len(found) == 0 {
-		if err := errors.Join(unreadable...); err != nil {
-			return Plan{Method: Unknown, Reason: err.Error()}
+		if len(unreadable) > 0 {
+			return Plan{Method: Unknown, Reason: join(unreadable).Error()}
 		}
 		return Plan{Method: None}
 	}
@@ -123,6 +123,9 @@ func threadLocal(plan *Plan, mem reader, in interpreter, d description) error {
 	if err != nil {
 		return fmt.Errorf("locating the thread-local variable (%s): %w", variable, err)
 	}
+	if at.module != 0 && in.musl {
+		return errors.New("musl keeps a library's thread-local variables in another way than glibc")
+	}
 	if d.layout != nil && d.initialised {
 		at = fold(mem, at, threadPointers(mem, in, d))
 	}
@@ -147,26 +150,43 @@ func threadVariable(file *elfsym.File) (access, error) {
 	var errs []error
 	for _, name := range getters {
 		symbol, err := lookUp(file, name)
-		if err != nil {
-			errs = append(errs, err)
+		if errors.Is(err, elfsym.ErrNoSymbol) {
 			continue
 		}
-		size := uint64(getterSize)
-		if symbol.Size != 0 {
-			size = min(size, symbol.Size)
+		var variable access
+		if err == nil {
+			variable, err = readGetter(file, symbol)
 		}
-		code := make([]byte, size)
-		if err := file.ReadAtVaddr(symbol.Value, code); err != nil {
-			errs = append(errs, fmt.Errorf("%q: %w", name, err))
-			continue
-		}
-		variable, err := decodeGetter(code, symbol.Value)
 		if err == nil {
 			return variable, nil
 		}
-		errs = append(errs, fmt.Errorf("%q: %w", name, err))
+		errs = append(errs, fmt.Errorf("reading %q: %w", name, err))
 	}
-	return access{}, fmt.Errorf("finding the thread-local variable: %w", errors.Join(errs...))
+	if len(errs) == 0 {
+		return access{}, errors.New("it exports no function that returns the thread state")
+	}
+	return access{}, join(errs)
+}
+
+func readGetter(file *elfsym.File, symbol elfsym.Symbol) (access, error) {
+	size := uint64(getterSize)
+	if symbol.Size != 0 {
+		size = min(size, symbol.Size)
+	}
+	code := make([]byte, size)
+	if err := file.ReadAtVaddr(symbol.Value, code); err != nil {
+		return access{}, err
+	}
+	return decodeGetter(code, symbol.Value)
+}
+
+// join puts errors, at least one, on one line: reasons become comments in profiles.
+func join(errs []error) error {
+	err := errs[0]
+	for _, next := range errs[1:] {
+		err = fmt.Errorf("%w; %w", err, next)
+	}
+	return err
 }
 
 func threadPointers(mem reader, in interpreter, d description) []uint64 {

@@ -36,6 +36,7 @@ type interpreter struct {
 	bias    uint64 // address in the target minus address in the file
 	runtime uint64 // address of _PyRuntime in the target, for cpython
 	size    uint64 // of _PyRuntime in bytes
+	musl    bool   // the process uses the C library musl
 }
 
 // finder looks through the files that a process has mapped; they stay open until close.
@@ -57,13 +58,18 @@ func (f *finder) close() error {
 // interpreters returns every copy of Python in the process.
 func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 	var found []interpreter
+	musl := false
 	for _, mapped := range groupByFile(mappings) {
-		m := mapped[0]
+		base := filepath.Base(mapped[0].Path)
+		musl = musl || strings.HasPrefix(base, "ld-musl-")
 		in, err := f.inspect(mapped)
-		if err != nil && strings.Contains(filepath.Base(m.Path), "python") {
-			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", m.Path, err))
+		if err != nil && strings.Contains(base, "python") {
+			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", mapped[0].Path, err))
 		}
 		found = append(found, in...)
+	}
+	for i := range found {
+		found[i].musl = musl
 	}
 	return found
 }
@@ -171,8 +177,17 @@ func lookUp(file *elfsym.File, name string) (elfsym.Symbol, error) {
 	return symbols[0], nil
 }
 
+// isProgram reports whether the file is started rather than loaded. A static program that can be put
+// anywhere names no loader; it differs from a library in that it neither has a name nor needs others.
 func isProgram(file *elfsym.File) bool {
-	return file.Type() == elf.ET_EXEC || slices.ContainsFunc(file.Segments(), func(s elfsym.Segment) bool {
-		return s.Type == elf.PT_INTERP
-	})
+	if file.Type() == elf.ET_EXEC {
+		return true
+	}
+	for _, s := range file.Segments() {
+		if s.Type == elf.PT_INTERP {
+			return true
+		}
+	}
+	needed, err := file.Needed()
+	return err == nil && len(needed) == 0 && file.Soname() == ""
 }

@@ -18,7 +18,7 @@ type python struct {
 	Path           string
 	Implementation string
 	Version        string // "3.12.1"
-	Minor          int
+	Major, Minor   int
 	FreeThreaded   bool
 	Prefix         string
 	Executable     string // the program that Path starts
@@ -30,12 +30,13 @@ type python struct {
 }
 
 const describePython = `
-import json, os, sys, sysconfig
+import json, os, platform, sys, sysconfig
 var = lambda name: sysconfig.get_config_var(name) or ""
 path = os.path.join(var("LIBDIR"), var("INSTSONAME"))
 print(json.dumps({
-    "Implementation": sys.implementation.name,
+    "Implementation": platform.python_implementation(),
     "Version": "%d.%d.%d" % sys.version_info[:3],
+    "Major": sys.version_info[0],
     "Minor": sys.version_info[1],
     "FreeThreaded": bool(var("Py_GIL_DISABLED")),
     "Prefix": sys.prefix,
@@ -48,7 +49,7 @@ print(json.dumps({
 }))
 `
 
-// pythons returns every Python 3 that is installed where installers put it, and those whose paths
+// pythons returns every Python that is installed where installers put it, and those whose paths
 // STAGEPROF_TEST_PYTHONS lists, separated by colons.
 func pythons(t *testing.T) []python {
 	t.Helper()
@@ -58,7 +59,7 @@ func pythons(t *testing.T) []python {
 	}
 	paths := filepath.SplitList(os.Getenv("STAGEPROF_TEST_PYTHONS"))
 	for _, pattern := range []string{
-		filepath.Join(home, ".pyenv/versions/3.*/bin/python3"), "/usr/bin/python3.*", "/usr/local/bin/python3.*",
+		filepath.Join(home, ".pyenv/versions/*/bin/python"), "/usr/bin/python3.*", "/usr/local/bin/python3.*",
 	} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {
@@ -82,27 +83,38 @@ func pythons(t *testing.T) []python {
 		found = append(found, py)
 	}
 	if len(found) == 0 {
-		t.Fatal("no Python 3 is installed")
+		t.Fatal("no Python is installed")
 	}
 	return found
+}
+
+// planned reports whether a plan can be made for the interpreter.
+func (py python) planned() bool {
+	return py.Implementation == "CPython" && py.Major == 3 && py.Minor >= 8
 }
 
 // eachPython runs a test for each interpreter for which a plan can be made.
 func eachPython(t *testing.T, test func(t *testing.T, py python)) {
 	for _, py := range pythons(t) {
-		if py.Implementation == "cpython" && py.Minor >= 8 {
+		if py.planned() {
 			t.Run(py.Path, func(t *testing.T) { test(t, py) })
 		}
 	}
 }
 
+// start runs testdata/workers.py with the interpreter at a path.
 func (py python) start(t *testing.T, path string, environ ...string) *workers {
+	t.Helper()
+	return startScript(t, path, environ)
+}
+
+func startScript(t *testing.T, path string, environ []string, libraries ...string) *workers {
 	t.Helper()
 	script, err := filepath.Abs("testdata/workers.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startWorkers(t, path, environ, script, "4")
+	return startWorkers(t, path, environ, append([]string{script, "4"}, libraries...)...)
 }
 
 // expect checks what the plan says of the interpreter, the file's name apart.
@@ -124,6 +136,70 @@ func TestInstalled(t *testing.T) {
 		plan := detect(t, w.process)
 		py.expect(t, plan)
 		w.checkTurns(t, plan)
+	})
+}
+
+func TestNotPlanned(t *testing.T) {
+	for _, py := range pythons(t) {
+		if py.planned() {
+			continue
+		}
+		t.Run(py.Path, func(t *testing.T) {
+			plan := startHolder(t, py.Path, "-c", "import sys; print(1); sys.stdout.flush(); sys.stdin.read()")
+			want, version := "older than 3.8", py.Version
+			if py.Implementation == "PyPy" {
+				want, version = "PyPy", ""
+			}
+			if plan.Method != Unknown || plan.Version != version || !strings.Contains(plan.Reason, want) {
+				t.Fatalf("the plan for %s %s is %+v", py.Implementation, py.Version, plan)
+			}
+		})
+	}
+}
+
+// An interpreter that is loaded and not started can't tell as much.
+func TestNotStarted(t *testing.T) {
+	holder := build(t, "hold", "gcc", "-O2", "-o", "OUT", "hold.c", "-ldl")
+	eachPython(t, func(t *testing.T, py python) {
+		if py.Library == "" {
+			return
+		}
+		plan := startHolder(t, holder, py.Library)
+		version := py.Version
+		if py.Minor < 11 {
+			version = fmt.Sprintf("3.%d", py.Minor)
+		}
+		method := ThreadLocal
+		switch {
+		case py.FreeThreaded:
+			method = Unknown
+		case py.Minor < 12:
+			method = CurrentThreadState
+		}
+		if plan.Method != method || plan.Version != version || (plan.Reason != "") != (method == Unknown) {
+			t.Fatalf("the plan for %s is %+v", py.Version, plan)
+		}
+	})
+}
+
+// A process may have other copies of Python in memory than the one that runs.
+func TestOtherCopies(t *testing.T) {
+	all := pythons(t)
+	eachPython(t, func(t *testing.T, py python) {
+		tried := 0
+		for _, other := range all {
+			if other.Library == "" || other.Library == py.Library && py.Shared || tried == 2 {
+				continue
+			}
+			tried++
+			w := startScript(t, py.Path, []string{"PYTHON_GIL=1"}, other.Library)
+			plan := detect(t, w.process)
+			py.expect(t, plan)
+			if plan.Path == other.Library {
+				t.Fatalf("the plan is for %q, which does not run", plan.Path)
+			}
+			w.checkTurns(t, plan)
+		}
 	})
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workers.py N: N threads that wait in native code, with the lock released or held as they are told.
+"""workers.py N [LIBRARY...]: N threads that wait in native code, with the lock released or held as
+they are told. The libraries are loaded and not used.
 
 Thread k blocks in read() on descriptor 3+2k without the lock; a byte there makes it block in read() on
 descriptor 4+2k with the lock, until a byte there makes it start over. Thread 0 is the main thread.
@@ -12,6 +13,7 @@ import threading
 
 released = ctypes.CDLL(None)
 held = ctypes.PyDLL(None)
+unused = [ctypes.CDLL(path) for path in sys.argv[2:]]
 count = int(sys.argv[1])
 tids = [0] * count
 started = threading.Barrier(count)

@@ -1,0 +1,193 @@
+//go:build amd64
+
+package gil
+
+import (
+	"errors"
+	"os"
+
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"stageprof/agent/target"
+	"strings"
+	"testing"
+)
+
+// Every way in which compilers reach a thread-local variable, in libraries present at program start and
+// in those loaded late.
+func TestThreadLocalModels(t *testing.T) {
+	late := build(t, "imitate", "gcc", "-O2", "-o", "OUT", "imitate.c", "-pthread", "-ldl")
+	crowd := tlsLibraries(t, 24)
+	for _, flags := range []string{
+		"gcc -O0", "gcc -O2", "gcc -O2 -fno-plt", "gcc -O2 -fno-omit-frame-pointer -fcf-protection",
+		"gcc -O2 -mtls-dialect=gnu2", "gcc -O0 -mtls-dialect=gnu2", "gcc -O2 -ftls-model=local-dynamic",
+		"gcc -O2 -ftls-model=initial-exec", "gcc -O0 -ftls-model=initial-exec",
+		"clang -O0", "clang -O2", "clang -O2 -ftls-model=initial-exec",
+	} {
+		tool, rest, _ := strings.Cut(flags, " ")
+		compile := func(out string, args ...string) string {
+			args = append(append(strings.Fields(rest), "-fPIC", "-o", "OUT"), args...)
+			return build(t, out, tool, args...)
+		}
+		t.Run(flags, func(t *testing.T) {
+			library := compile("imitation.so", "-shared", "imitation.c")
+			folder := filepath.Dir(library)
+			early := compile("early", "-DLINKED", "imitate.c", library, "-Wl,-rpath,"+folder, "-pthread", "-ldl")
+			for _, run := range []struct {
+				name string
+				path string
+				args []string
+			}{
+				{"early", early, []string{"4"}},
+				{"late", late, []string{"4", library}},
+				{"in a crowd", late, append([]string{"4", library}, crowd...)},
+				{"with early ones", early, append([]string{"4", crowd[0]}, crowd...)},
+			} {
+				t.Run(run.name, func(t *testing.T) {
+					w := startWorkers(t, run.path, nil, run.args...)
+					plan := detect(t, w.process)
+					if plan.Method != ThreadLocal || plan.Version != "3.12.1" || plan.Path != library {
+						t.Fatalf("the plan is %+v", plan)
+					}
+					w.checkTurns(t, plan)
+				})
+			}
+		})
+	}
+}
+
+// The variable of a program itself.
+func TestThreadLocalModelsOfPrograms(t *testing.T) {
+	for _, flags := range []string{
+		"gcc -O2 -no-pie", "gcc -O2 -pie -fPIE", "gcc -O0 -pie -fPIE", "gcc -O2 -static", "gcc -O2 -static-pie -fPIE",
+		"gcc -O2 -pie -fPIC", "gcc -O2 -pie -fPIC -mtls-dialect=gnu2", "clang -O2 -pie -fPIC", "clang -O0 -no-pie",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			tool, rest, _ := strings.Cut(flags, " ")
+			args := append(strings.Fields(rest), "-DLINKED", "-o", "OUT", "imitate.c", "imitation.c", "-pthread")
+			if !strings.Contains(rest, "-static") {
+				args = append(args, "-Wl,-export-dynamic", "-ldl")
+			}
+			w := startWorkers(t, build(t, "program", tool, args...), nil, "4")
+			plan := detect(t, w.process)
+			if plan.Method != ThreadLocal || plan.Version != "3.12.1" || plan.TLSModule != 0 {
+				t.Fatalf("the plan is %+v", plan)
+			}
+			w.checkTurns(t, plan)
+		})
+	}
+}
+
+// startHolder runs a program that loads or maps files.
+func startHolder(t *testing.T, program string, files ...string) Plan {
+	t.Helper()
+	cmd := exec.Command(program, files...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stdin.Close() })
+	startAndReadLine(t, cmd, &stderr)
+	return detect(t, open(t, cmd.Process.Pid))
+}
+
+func TestBroken(t *testing.T) {
+	holder := build(t, "hold", "gcc", "-O2", "-o", "OUT", "hold.c", "-ldl")
+	for _, tc := range []struct {
+		macro  string
+		name   string
+		method Method
+		reason string
+	}{
+		{"GARBAGE", "libwhatever.so", Unknown, "version of this Python can't be told"},
+		{"GARBAGE", "libpython3.8.so.1.0", Unknown, "memory"},
+		{"GARBAGE", "libpython3.11.so.1.0", Unknown, "memory"},
+		{"GARBAGE", "libpython3.12.so.1.0", Unknown, "exports no function"},
+		{"GARBAGE", "libpython3.7.so.1.0", Unknown, "older than 3.8"},
+		{"SHORT", "libpython3.10.so.1.0", Unknown, "too few"},
+		{"ENDLESS", "libpython3.9.so.1.0", Unknown, errLists.Error()},
+		{"COOKIE", "libpython3.13.so.1.0", Unknown, "debug offsets"},
+		{"FREE_THREADED", "libpython3.13t.so.1.0", Unknown, "not started"},
+		{"CODE", "libpython3.12.so.1.0", Unknown, errNotGetter.Error()},
+		{"TEXT", "libpython3.12.so.1.0", Unknown, "decoding"},
+		{"OLD", "libpython2.so.1.0", Unknown, "version of this Python can't be told"},
+		{"INNOCENT", "libpython3.12.so.1.0", None, ""},
+	} {
+		t.Run(tc.macro+" "+tc.name, func(t *testing.T) {
+			library := build(t, tc.name, "gcc", "-shared", "-fPIC", "-O2", "-D"+tc.macro, "-o", "OUT", "broken.c")
+			plan := startHolder(t, holder, library)
+			if plan.Method != tc.method || !strings.Contains(plan.Reason, tc.reason) ||
+				strings.Contains(plan.Reason, "\n") {
+				t.Fatalf("the plan is %+v, want %v because of %q", plan, tc.method, tc.reason)
+			}
+			if want := (Plan{
+				Method: plan.Method, Version: plan.Version, Path: plan.Path, Reason: plan.Reason,
+				FreeThreaded: plan.FreeThreaded,
+			}); plan != want {
+				t.Fatalf("the plan %+v holds addresses", plan)
+			}
+		})
+	}
+}
+
+// Files that are mapped as code and are no ELF files matter only if they are called python.
+func TestNotELF(t *testing.T) {
+	holder := build(t, "hold", "gcc", "-O2", "-o", "OUT", "hold.c", "-ldl")
+	for name, want := range map[string]Method{"libpython3.12.so.1.0": Unknown, "data": None} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, bytes.Repeat([]byte("no ELF"), 1000), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if plan := startHolder(t, holder, path); plan.Method != want || (want == Unknown) != strings.Contains(plan.Reason, path) {
+			t.Errorf("with %q the plan is %+v", name, plan)
+		}
+	}
+}
+
+func TestNoPython(t *testing.T) {
+	holder := build(t, "hold", "gcc", "-O2", "-o", "OUT", "hold.c", "-ldl")
+	if plan := startHolder(t, holder); plan != (Plan{}) || plan.Method != None {
+		t.Fatalf("the plan is %+v", plan)
+	}
+}
+
+// Two libraries define what Python defines: the plan is for the one that runs, if one does.
+func TestSeveral(t *testing.T) {
+	holder := build(t, "hold", "gcc", "-O2", "-o", "OUT", "hold.c", "-ldl")
+	first := build(t, "libpython3.12.so.1.0", "gcc", "-shared", "-fPIC", "-o", "OUT", "imitation.c")
+	second := build(t, "libpython3.12.so.2.0", "gcc", "-shared", "-fPIC", "-o", "OUT", "imitation.c")
+	plan := startHolder(t, holder, first, second)
+	if plan.Method != Unknown || !strings.Contains(plan.Reason, "2 interpreters are mapped") {
+		t.Fatalf("the plan is %+v", plan)
+	}
+}
+
+// processWithout hides a process's memory or mappings.
+type processWithout struct {
+	Process
+	noMappings error
+}
+
+func (p processWithout) Mappings() ([]target.Mapping, error) {
+	if p.noMappings != nil {
+		return nil, p.noMappings
+	}
+	return p.Process.Mappings()
+}
+
+func (p processWithout) ReadMemory(uint64, []byte) error { return errUnmapped }
+
+func TestUnreadable(t *testing.T) {
+	program := build(t, "program", "gcc", "-DLINKED", "-o", "OUT", "imitate.c", "imitation.c", "-pthread", "-Wl,-export-dynamic", "-ldl")
+	w := startWorkers(t, program, nil, "4")
+	plan := detect(t, processWithout{Process: w.process})
+	if plan.Method != Unknown || plan.Path != program || !strings.Contains(plan.Reason, errUnmapped.Error()) {
+		t.Fatalf("without memory the plan is %+v", plan)
+	}
+	if _, err := Detect(processWithout{w.process, errUnmapped}); !errors.Is(err, errUnmapped) {
+		t.Fatalf("without mappings the error is %v", err)
+	}
+}
