@@ -66,6 +66,7 @@ func lacks(t *testing.T, output string, patterns ...string) {
 }
 
 func TestToolTop(t *testing.T) {
+	t.Parallel()
 	file := write(t, recordingtest.Pipeline(), Options{})
 	contains(t, pprof(t, "", "-top", file),
 		`^File: python3\.11$`, `^Build ID: aa11$`, `^Type: wall$`, `^Duration: 30s, Total samples = 36\.87s`,
@@ -77,6 +78,7 @@ func TestToolTop(t *testing.T) {
 }
 
 func TestToolTags(t *testing.T) {
+	t.Parallel()
 	out := pprof(t, "", "-tags", write(t, recordingtest.Pipeline(), Options{}))
 	contains(t, out,
 		`^ *attribution: Total 36\.87s of 36\.87s \( +100%\)`, `^ *stage_path: Total 36\.87s of 36\.87s`,
@@ -87,12 +89,14 @@ func TestToolTags(t *testing.T) {
 }
 
 func TestToolTagroot(t *testing.T) {
+	t.Parallel()
 	out := pprof(t, "", "-top", "-cum", "-tagroot=stage,gil", write(t, recordingtest.Pipeline(), Options{}))
 	contains(t, out, `^ +0 .* 22\.19s 60\.19%  copy_to_cpu$`, `^ +0 .* held$`, `^ +0 .* free$`)
 	lacks(t, out, `<unknown>`)
 }
 
 func TestToolTagfocus(t *testing.T) {
+	t.Parallel()
 	file := write(t, recordingtest.Pipeline(), Options{})
 	out := pprof(t, "", "-top", "-tagfocus=gil=free", file)
 	contains(t, out, `^Showing nodes accounting for 14\.58s, .* of 36\.87s total$`, `^ +1\.60s .* cuStreamSynchronize$`)
@@ -100,12 +104,14 @@ func TestToolTagfocus(t *testing.T) {
 }
 
 func TestToolComments(t *testing.T) {
+	t.Parallel()
 	contains(t, pprof(t, "", "-comments", write(t, recordingtest.Pipeline(), Options{})),
 		`^# command: stageprof record --pid 4242`, `^# known but absent: `, `^# window: 30s from `)
 }
 
 // Names with brackets and colons come through whole.
 func TestToolKeepsNames(t *testing.T) {
+	t.Parallel()
 	out := pprof(t, "", "-top", "-nodefraction=0", "-sample_index=calls", write(t, everyShape(), Options{StageFrames: true}))
 	contains(t, out,
 		` stage:f\(x\)<y>\[z\]::w$`, ` stage:größe$`, ` stage:θ$`, ` stage:none$`, ` stage:\(empty\)$`,
@@ -113,6 +119,7 @@ func TestToolKeepsNames(t *testing.T) {
 }
 
 func TestToolStageFrames(t *testing.T) {
+	t.Parallel()
 	out := pprof(t, "", "-peek", "^stage:drafter_step$", write(t, recordingtest.Pipeline(), Options{StageFrames: true}))
 	contains(t, out, `\| +stage:optimizer_step$`, `\| stage:drafter_step$`)
 }
@@ -120,6 +127,7 @@ func TestToolStageFrames(t *testing.T) {
 // With pprof's defaults nothing is looked up on disk, so a changed library
 // makes no noise.
 func TestToolDoesNotLookForSymbols(t *testing.T) {
+	t.Parallel()
 	r := recordingtest.Pipeline()
 	exe, err := os.Executable()
 	if err != nil {
@@ -130,6 +138,7 @@ func TestToolDoesNotLookForSymbols(t *testing.T) {
 }
 
 func TestToolReadsAProfileWithoutCalls(t *testing.T) {
+	t.Parallel()
 	r := recordingtest.New().Recording()
 	out := pprof(t, "", "-top", write(t, r, Options{}))
 	contains(t, out, `^losses: none$`, `^Showing nodes accounting for 0`)
@@ -138,6 +147,7 @@ func TestToolReadsAProfileWithoutCalls(t *testing.T) {
 // Profiles of different runs merge, compare and pivot cleanly, and rank 0 is
 // visible.
 func TestCaseC28(t *testing.T) {
+	t.Parallel()
 	ranks := []string{}
 	for rank := range 2 {
 		r := recordingtest.Pipeline()
@@ -179,6 +189,7 @@ func TestCaseC28(t *testing.T) {
 }
 
 func TestCaseC28DiffShowsTheChange(t *testing.T) {
+	t.Parallel()
 	before := recordingtest.Pipeline()
 	after := recordingtest.Pipeline()
 	for i := range after.Calls {

@@ -1,0 +1,249 @@
+package recording_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"stageprof/recording"
+	"stageprof/recording/recordingtest"
+)
+
+func saved(t *testing.T, r *recording.Recording) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := recording.Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func compressed(t testing.TB, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestReadGivesWhatWriteSaved(t *testing.T) {
+	want := recordingtest.Pipeline()
+	got, err := recording.Read(bytes.NewReader(saved(t, want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("read back (-want +got):\n%s", diff)
+	}
+}
+
+// Every field survives, whatever its value, also one that is added later.
+func TestReadGivesWhatWriteSavedOfAnything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 50 {
+		want := &recording.Recording{}
+		fill(rng, reflect.ValueOf(want).Elem())
+		connect(want)
+		got, err := recording.Read(bytes.NewReader(saved(t, want)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("read back (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// fill sets every field to something.
+func fill(rng *rand.Rand, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(rng.Int64N(1<<33), rng.Int64N(1e9)).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(rng, v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(rng, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), rng.IntN(4)+1, 4))
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(rng, v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(string([]rune{'a' + rng.Int32N(26), rng.Int32N(0xd800), '\u2028', '<'}))
+	case reflect.Bool:
+		v.SetBool(rng.IntN(2) == 0)
+	case reflect.Float64:
+		v.SetFloat(rng.NormFloat64() * 1e6)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rng.Int64() >> rng.IntN(63))
+	case reflect.Uint64:
+		v.SetUint(rng.Uint64() >> rng.IntN(63))
+	default:
+		panic("a field of kind " + v.Kind().String())
+	}
+}
+
+// connect makes the cross references of a random Recording valid.
+func connect(r *recording.Recording) {
+	r.Format = recording.FormatVersion
+	for i := range r.Modules {
+		r.Modules[i].ID = i
+	}
+	for i := range r.Symbols {
+		r.Symbols[i].ID, r.Symbols[i].Module = i, i%len(r.Modules)
+	}
+	for i := range r.Frames {
+		r.Frames[i].ID, r.Frames[i].Module = i, i%len(r.Modules)
+	}
+	for i := range r.Threads {
+		r.Threads[i].ID = i
+	}
+	for i := range r.Paths {
+		r.Paths[i].ID = i
+	}
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		c.Thread, c.Path, c.Symbol, c.Caller = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), i%(len(r.Frames)+1)-1
+	}
+	for i := range r.Stages {
+		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	file := saved(t, recordingtest.Pipeline())
+	flipped := bytes.Clone(file)
+	flipped[len(flipped)/2] ^= 0x10
+	badSum := bytes.Clone(file)
+	badSum[len(badSum)-5] ^= 1
+	tests := map[string][]byte{
+		"nothing":              {},
+		"text":                 []byte("hello"),
+		"JSON that is plain":   []byte(`{"format": 1}`),
+		"a beginning":          file[:len(file)/2],
+		"all but the sum":      file[:len(file)-8],
+		"a changed byte":       flipped,
+		"a wrong sum":          badSum,
+		"another kind of JSON": compressed(t, `[1, 2]`),
+		"no version":           compressed(t, `{}`),
+		"a later version":      compressed(t, `{"format": 2}`),
+		"a negative count":     compressed(t, `{"format": 1, "calls": [{"count": -1}]}`),
+		"two in one file":      append(bytes.Clone(file), file...),
+		"text behind it":       compressed(t, `{"format": 1} trailing`),
+	}
+	for name, data := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, err := recording.Read(bytes.NewReader(data))
+			if !errors.Is(err, recording.ErrFormat) || r != nil {
+				t.Errorf("Read = %v, %v; want ErrFormat", r, err)
+			}
+		})
+	}
+}
+
+// A reference to a row that does not exist is found on either way.
+func TestReferencesAreChecked(t *testing.T) {
+	tests := map[string]func(r *recording.Recording){
+		"module id":       func(r *recording.Recording) { r.Modules[1].ID = 5 },
+		"symbol id":       func(r *recording.Recording) { r.Symbols[0].ID = 1 },
+		"symbol's module": func(r *recording.Recording) { r.Symbols[0].Module = len(r.Modules) },
+		"frame id":        func(r *recording.Recording) { r.Frames[0].ID = -1 },
+		"frame's module":  func(r *recording.Recording) { r.Frames[0].Module = -1 },
+		"thread id":       func(r *recording.Recording) { r.Threads[0].ID = 9 },
+		"path id":         func(r *recording.Recording) { r.Paths[0].ID = 9 },
+		"call's thread":   func(r *recording.Recording) { r.Calls[0].Thread = -1 },
+		"call's path":     func(r *recording.Recording) { r.Calls[0].Path = len(r.Paths) },
+		"call's symbol":   func(r *recording.Recording) { r.Calls[0].Symbol = len(r.Symbols) },
+		"call's caller":   func(r *recording.Recording) { r.Calls[0].Caller = -2 },
+		"stage's thread":  func(r *recording.Recording) { r.Stages[0].Thread = -2 },
+		"stage's path":    func(r *recording.Recording) { r.Stages[0].Path = -1 },
+		"depth":           func(r *recording.Recording) { r.Paths[0].Names = make([]string, recording.MaxDepth+1) },
+		"version":         func(r *recording.Recording) { r.Format = 0 },
+	}
+	for name, damage := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := recordingtest.Pipeline()
+			damage(r)
+			if err := recording.Write(io.Discard, r); err == nil {
+				t.Error("Write saved it")
+			}
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := recording.Read(bytes.NewReader(compressed(t, string(text)))); !errors.Is(err, recording.ErrFormat) {
+				t.Errorf("Read: %v, want ErrFormat", err)
+			}
+		})
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+var errBroken = errors.New("no space left")
+
+func TestWriteReportsErrors(t *testing.T) {
+	if err := recording.Write(brokenWriter{}, recordingtest.Pipeline()); !errors.Is(err, errBroken) {
+		t.Errorf("Write: %v", err)
+	}
+}
+
+// FuzzRead: a file is refused with ErrFormat, or it can be saved and read
+// again with nothing changed.
+func FuzzRead(f *testing.F) {
+	small := recordingtest.New()
+	small.Call(small.Thread(1, "t"), "step/forward", small.Symbol("cuLaunchKernel"), 3, 1000, 500)
+	small.Spans(0, "step", 2, 5000, 10)
+	for _, r := range []*recording.Recording{small.Recording(), {Format: recording.FormatVersion}} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, true)
+		f.Add(compressed(f, string(text)), false)
+	}
+	f.Add([]byte(strings.Repeat("[", 20_000)), true)
+	f.Fuzz(func(t *testing.T, data []byte, compress bool) {
+		if compress { // the fuzzer does not find a way past the sum
+			data = compressed(t, string(data))
+		}
+		r, err := recording.Read(bytes.NewReader(data))
+		if err != nil {
+			if !errors.Is(err, recording.ErrFormat) {
+				t.Errorf("Read: %v, want ErrFormat", err)
+			}
+			return
+		}
+		again, err := recording.Read(bytes.NewReader(saved(t, r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(r, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("saved and read again (-first +second):\n%s", diff)
+		}
+	})
+}

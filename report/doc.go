@@ -1,0 +1,79 @@
+// Package report shows a Ledger: as the table that closes a recording (Text)
+// and as one JSON object (JSON). What the numbers mean is said in package
+// correlate.
+//
+// # Text
+//
+// The first table is about stages, those that cost the most driver time first
+// and the stages inside a stage below it, indented:
+//
+//	SPANS     complete spans; "+2" more were cut by the edge of the window
+//	WALL      wall time inside the window, of both kinds of span, summed over
+//	          threads, with the stages inside it
+//	PER SPAN  mean wall time of a complete span
+//	CUDA      host time inside driver calls, with those of the stages inside it
+//	%WALL     CUDA / WALL
+//	GIL ...   CUDA by the state of the GIL at call entry
+//	CALLS     number of those calls
+//
+// The line below names the calls that cost most. A stage that has others
+// inside it is followed by a row "(itself)": what is left without them. So the
+// rows of one level add up to the row above. Where a value is not known there
+// is a "-": it is missing, not 0. A row "+ autograd" or "+ process" shows calls
+// that other threads made on behalf of the stage; they run beside its wall
+// time and are in no other row's sum but that of all calls.
+//
+// The second table is about functions, the third about threads. P50 and P99
+// come from a histogram of powers of two and are off by less than a factor of
+// two.
+//
+// Names that the target chose cannot disturb the terminal: control characters
+// and those that change the writing direction are shown as \x1b or \u202e.
+//
+// # JSON
+//
+// One object. Times are integers in nanoseconds, sizes in bytes; a value that
+// is not known is null, never 0. Keys are only ever added, unless "format"
+// changes.
+//
+//	format        1
+//	version       of the stageprof that recorded
+//	target        {pid, ns_pid, start_time, exe, comm, cmdline, rank, local_rank,
+//	              world_size, python: null or {version, path, gil_method, gil_reason}}
+//	window        {start, start_ns, duration_ns, end}
+//	calls         [{thread, tid, stage_path, symbol, api, gil, attribution,
+//	              <total>}]: every call is in exactly one of them; stage_path is ""
+//	              outside any stage
+//	stages        [{stage_path, names, process, spans, calls, calls_within, adopted,
+//	              threads}], parents before children
+//	    spans     null when none was seen, else {count, wall_ns, exclusive_ns,
+//	              cpu_ns, min_ns, max_ns, p50_ns, p99_ns, partial: {count, wall_ns,
+//	              exclusive_ns, cpu_ns}}
+//	    calls     <breakdown> of the stage itself; its "share" is of the exclusive
+//	              wall time, complete and partial
+//	    calls_within  <breakdown> with the stages inside it; its "share" is of the
+//	              whole wall time
+//	    adopted   [{attribution, calls, calls_within}]: <breakdown>s without share
+//	    threads   [{thread, tid, spans, calls: <total>}]
+//	outside       <breakdown> of the calls outside any stage
+//	all           <breakdown> of all calls
+//	threads       [{thread, tid, ns_tid, incarnations, stages_ns, calls: <breakdown>,
+//	              outside: <total>, adopted: <total>}]; stages_ns is null when no
+//	              span of the thread was seen
+//	losses        {reason: {kind, count, help}}; a reason that has several kinds is
+//	              written reason/kind
+//	balance       {seen, reported, lost, holds}; seen is null when it was not counted
+//	overhead      {calibrated, call_cost_ns, added_ns, agent_cpu_ns, agent_rss,
+//	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes}
+//	probes        [{symbol, api, group, module, build_id, address, probe_offset,
+//	              placement, bias_ns}]
+//	absent        [symbol]: known, but in no driver that the target maps
+//	gpu           null or {driver, devices: [...]}
+//	gpu_note      why gpu is null, or ""
+//	warnings      [text]
+//
+//	<total>       count, errors, wall_ns, cpu_ns, bytes, raw_wall_ns, raw_cpu_ns,
+//	              min_ns, max_ns, p50_ns, p99_ns
+//	<breakdown>   {<total>, share, gil: {state: <total>}, symbols: {name: {<total>,
+//	              gil: {state: <total>}}}, apis: the same by api}
+package report
