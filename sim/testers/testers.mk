@@ -3,12 +3,22 @@
 TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
-testers: $(TESTERS)
+testers: $(TESTERS) $(OUT)/testers/calls-static
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
 $(OUT)/testers/%: $(OBJ)/testers/%.o $(OBJ)/testers/tester.o
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -ldl -lpthread
+
+# The driver linked into the executable: its functions are in .symtab only.
+$(OBJ)/testers/static-%.o: testers/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DSTATIC_DRIVER -c $< -o $@
+
+$(OUT)/testers/calls-static: $(OBJ)/testers/static-calls.o $(OBJ)/testers/static-tester.o $(DRIVER_OBJECTS) \
+		$(addprefix $(OBJ)/entries/real/,entries.o procs.o)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -ldl -lpthread
