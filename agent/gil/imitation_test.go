@@ -79,6 +79,21 @@ func TestThreadLocalModelsOfPrograms(t *testing.T) {
 	}
 }
 
+// In a free-threaded build no thread holds a lock that is off.
+func TestThreadLocalFreeThreaded(t *testing.T) {
+	for _, minor := range []string{"13", "14", "15"} {
+		program := build(t, "program", "gcc", "-DLINKED", "-DFREE_THREADED="+minor, "-o", "OUT",
+			"imitate.c", "imitation.c", "-pthread", "-Wl,-export-dynamic", "-ldl")
+		w := startWorkers(t, program, []string{"IMITATION_GIL=1"}, "4")
+		plan := detect(t, w.process)
+		if plan.Method != ThreadLocal || plan.Version != "3."+minor+".0" || !plan.FreeThreaded {
+			t.Fatalf("the plan for 3.%s is %+v", minor, plan)
+		}
+		w.checkTurns(t, plan)
+		startWorkers(t, program, nil, "4").checkDisabled(t)
+	}
+}
+
 // startHolder runs a program that loads or maps files.
 func startHolder(t *testing.T, program string, files ...string) Plan {
 	t.Helper()

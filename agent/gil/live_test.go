@@ -242,6 +242,20 @@ func (w *workers) checkTogether(t *testing.T, plan Plan) {
 	}
 }
 
+// checkDisabled lets all workers go where they would hold the lock if it were not off.
+func (w *workers) checkDisabled(t *testing.T) {
+	t.Helper()
+	plan := detect(t, w.process)
+	for k := range workerCount {
+		w.hold(t, k)
+	}
+	for _, tp := range w.tps {
+		if got := evaluate(t, w.process, plan, tp); got != disabled {
+			t.Fatalf("a thread is %s (plan %+v)", got, plan)
+		}
+	}
+}
+
 // threadPointer asks the kernel for a thread's fs_base. The thread's system call goes on afterwards.
 func threadPointer(t *testing.T, tid int) uint64 {
 	t.Helper()

@@ -14,24 +14,14 @@ uint64_t _PyRuntime[1] = {0};
 uint64_t _PyRuntime[1024] = {[0 ... 1023] = (uintptr_t)_PyRuntime};
 #endif
 
+#define COOKIE_TEXT 0x7970677562656478 // "xdebugpy"
+
 #ifdef COOKIE // a table of debug offsets that point far away
-union {
-    char cookie[8];
-    uint64_t words[1024];
-} _PyRuntime = {.words = {[0] = 0, [1] = 0x030d00f0, [2] = 1, [3 ... 1023] = 1ull << 60}};
-__attribute__((constructor)) static void bake(void) {
-    __builtin_memcpy(_PyRuntime.cookie, "xdebugpy", 8);
-}
+uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x030d00f0, 1, [3 ... 1023] = 1ull << 60};
 #endif
 
-#ifdef FREE_THREADED // a free-threaded build whose interpreter is not there
-union {
-    char cookie[8];
-    uint64_t words[1024];
-} _PyRuntime = {.words = {[1] = 0x030d00f0, [2] = 1}};
-__attribute__((constructor)) static void bake(void) {
-    __builtin_memcpy(_PyRuntime.cookie, "xdebugpy", 8);
-}
+#ifdef FREE_THREADED // a free-threaded build without an interpreter
+uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x030d00f0, 1};
 static __thread void *volatile tstate;
 void *_PyThreadState_GetCurrent(void) {
     return tstate;
