@@ -95,7 +95,7 @@ func (p *process) writeText(w io.Writer) {
 	}
 	rows = append(rows, []string{"Python", p.Python.String()})
 	if len(p.Markers) == 0 {
-		rows = append(rows, []string{"markers", "none: calls can't be attributed to stages"})
+		rows = append(rows, []string{"markers", "none"})
 	}
 	for _, m := range p.Markers {
 		rows = append(rows, []string{"markers", m.String()})

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// running is a record command that is attached to a process.
+type running struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	exited         chan struct{}
+}
+
+// startRecord attaches to a process and returns when its probes are live. The
+// files named in args are in a folder of its own.
+func startRecord(t *testing.T, pid int, args ...string) *running {
+	t.Helper()
+	args = append([]string{"record", "--pid", strconv.Itoa(pid), "--ready-file", "ready"}, args...)
+	r := &running{cmd: command(t, args...), exited: make(chan struct{})}
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.exited)
+		r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		r.cmd.Process.Kill()
+		<-r.exited
+	})
+	deadline := time.After(simtest.Patience)
+	for {
+		if _, err := os.Stat(r.path("ready")); err == nil {
+			return r
+		}
+		select {
+		case <-r.exited:
+			t.Fatalf("record ended: %s", r.stderr.String())
+		case <-deadline:
+			t.Fatal("the probes do not become live")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (r *running) path(name string) string { return filepath.Join(r.cmd.Dir, name) }
+
+func (r *running) signal(t *testing.T, signals ...syscall.Signal) {
+	t.Helper()
+	for _, s := range signals {
+		if err := r.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wait waits for the end and checks the exit code.
+func (r *running) wait(t *testing.T, code int) {
+	t.Helper()
+	select {
+	case <-r.exited:
+	case <-time.After(simtest.Patience):
+		t.Fatal("record does not end")
+	}
+	if got := r.cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("exit code %d, want %d; stderr: %s", got, code, r.stderr.String())
+	}
+}
+
+func (r *running) wantFiles(t *testing.T, want ...string) {
+	t.Helper()
+	if got := names(t, r.cmd.Dir); !slices.Equal(got, want) {
+		t.Errorf("files %q, want %q", got, want)
+	}
+}
+
+// profileCalls sums the calls column of a profile.
+func profileCalls(t *testing.T, path string) uint64 {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := profile.Parse(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls int64
+	for _, s := range p.Sample {
+		calls += s.Value[0]
+	}
+	return uint64(calls)
+}
+
+// table is the part of the JSON output that these tests read.
+type table struct {
+	Window struct {
+		End recording.WindowEnd `json:"end"`
+	} `json:"window"`
+	All struct {
+		Count uint64 `json:"count"`
+	} `json:"all"`
+}
+
+// wantTable checks that stdout is one JSON object and nothing else.
+func (r *running) wantTable(t *testing.T, end recording.WindowEnd) table {
+	t.Helper()
+	var got table
+	d := json.NewDecoder(&r.stdout)
+	if err := d.Decode(&got); err != nil {
+		t.Fatalf("stdout is no JSON: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		t.Errorf("stdout goes on after the JSON (%v)", err)
+	}
+	if got.Window.End != end {
+		t.Errorf("window ended by %q, want %q", got.Window.End, end)
+	}
+	return got
+}
+
+// caller starts a process that calls the driver once its ready file, which is
+// returned, exists, and then lives until released.
+func caller(t *testing.T, args ...string) (p *simtest.Process, ready string) {
+	t.Helper()
+	ready = filepath.Join(t.TempDir(), "go")
+	args = append([]string{"--ready", ready, "--markers", simtest.Markers(t), "--calls", "2000", "--stages", "2"}, args...)
+	p = simtest.Start(t, simtest.Tester(t, "calls", args...))
+	p.WaitLine("up")
+	return p, ready
+}
+
+func release(t *testing.T, ready string) {
+	t.Helper()
+	if err := os.WriteFile(ready, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sum is the number of calls that the driver itself counted.
+func sum(truth simtest.Truth) uint64 {
+	var n uint64
+	for _, row := range truth.Rows {
+		n += row.Calls
+	}
+	return n
+}
+
+func TestRecordUntilInterrupted(t *testing.T) {
+	p, ready := caller(t, "--hold", "-")
+	r := startRecord(t, p.PID, "--probes", "all", "--format", "json", "--save", "saved")
+	r.wantFiles(t, slices.Sorted(slices.Values(append(temps(t, r), "ready")))...)
+	release(t, ready)
+	p.WaitLine("done")
+	r.signal(t, syscall.SIGINT)
+	r.wait(t, exitOK)
+	r.wantFiles(t, "ready", "saved", "stageprof.pb.gz")
+	table := r.wantTable(t, recording.EndInterrupt)
+
+	p.Release()
+	p.Wait()
+	want := sum(p.Truth())
+	if table.All.Count != want {
+		t.Errorf("the table has %d calls, the driver counted %d", table.All.Count, want)
+	}
+	if got := profileCalls(t, r.path("stageprof.pb.gz")); got != want {
+		t.Errorf("the profile has %d calls, the driver counted %d", got, want)
+	}
+	saved, err := os.Open(r.path("saved"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	rec, err := recording.Read(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls uint64
+	for _, c := range rec.Calls {
+		calls += c.Count
+	}
+	if calls != want || rec.GPU == nil && rec.GPUNote == "" {
+		t.Errorf("the saved recording has %d calls, want %d; GPU %v, note %q", calls, want, rec.GPU, rec.GPUNote)
+	}
+}
+
+// temps lists the files in the making.
+func temps(t *testing.T, r *running) []string {
+	t.Helper()
+	temps := slices.DeleteFunc(names(t, r.cmd.Dir), func(name string) bool { return !strings.HasSuffix(name, ".tmp") })
+	if len(temps) != 2 {
+		t.Errorf("files in the making: %q, want those of the profile and the recording", temps)
+	}
+	return temps
+}
+
+func TestRecordInterruptedTwice(t *testing.T) {
+	p, _ := caller(t)
+	r := startRecord(t, p.PID, "--save", "saved")
+	// Different signals: of two like ones that wait, the kernel drops one.
+	r.signal(t, syscall.SIGINT, syscall.SIGTERM)
+	r.wait(t, exitError)
+	r.wantFiles(t, "ready")
+	if want := "stageprof: interrupted twice: nothing was written\n"; r.stderr.String() != want || r.stdout.Len() > 0 {
+		t.Errorf("stderr %q, stdout %q; want %q and nothing", r.stderr.String(), r.stdout.String(), want)
+	}
+}
+
+func TestRecordUntilTheTargetExits(t *testing.T) {
+	p, ready := caller(t)
+	r := startRecord(t, p.PID, "--probes", "all", "--format", "json")
+	release(t, ready)
+	p.Wait()
+	r.wait(t, exitOK)
+	table := r.wantTable(t, recording.EndExit)
+	if want := sum(p.Truth()); table.All.Count != want {
+		t.Errorf("the table has %d calls, the driver counted %d", table.All.Count, want)
+	}
+	if !strings.Contains(r.stderr.String(), string(recording.EndExit)) {
+		t.Errorf("stderr %q does not say that the target exited", r.stderr.String())
+	}
+}
+
+func TestRecordForADuration(t *testing.T) {
+	p, _ := caller(t)
+	r := startRecord(t, p.PID, "--duration", "100ms", "--quiet")
+	r.wait(t, exitOK)
+	r.wantFiles(t, "ready", "stageprof.pb.gz")
+	if r.stderr.Len() > 0 || !strings.Contains(r.stdout.String(), "all calls") {
+		t.Errorf("stderr %q, stdout %q; want nothing and the table", r.stderr.String(), r.stdout.String())
+	}
+}
+
+// A reader of the table that has gone must not cost the profile.
+func TestRecordWithoutReader(t *testing.T) {
+	p, _ := caller(t)
+	r := startRecord(t, p.PID, "--duration", "1ms", "-o", "/dev/null")
+	r.wait(t, exitOK)
+	if info, err := os.Stat("/dev/null"); err != nil || info.Mode().IsRegular() {
+		t.Fatalf("/dev/null is a file now (%v)", err)
+	}
+
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	cmd := command(t, "record", "--pid", strconv.Itoa(p.PID), "--duration", "1ms")
+	cmd.Stdout = writer
+	if cmd.Run() == nil {
+		t.Error("the table went nowhere and nobody says so")
+	}
+	profileCalls(t, filepath.Join(cmd.Dir, "stageprof.pb.gz"))
+}
+
+// A disk that fills up costs the profile, but not the table.
+func TestRecordOntoFullDisk(t *testing.T) {
+	p, _ := caller(t)
+	r := startRecord(t, p.PID, "--duration", "1ms", "-o", "/dev/full")
+	r.wait(t, exitError)
+	if !strings.Contains(r.stderr.String(), "no space left") || !strings.Contains(r.stdout.String(), "all calls") {
+		t.Errorf("stderr %q, stdout %q; want the reason and the table", r.stderr.String(), r.stdout.String())
+	}
+}
+
+func TestReadyFileOfAnEarlierRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ready")
+	release(t, path)
+	r := &recorder{config: &recordConfig{ReadyFile: path}}
+	if err := r.openReadyFile(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the old ready file is still there (%v)", err)
+	}
+	if err := r.ready.commit(); err != nil {
+		t.Fatal(err)
+	}
+	wantContent(t, path, "")
+}
