@@ -36,6 +36,7 @@ type session struct {
 
 	symbols      []probedSymbol
 	registries   []*registry
+	midStage     map[uint32]slot // by thread id: what was open when the probes went in
 	attached     map[image]bool
 	loaderHooked bool    // the target's loader tells of new libraries
 	names        *images // the target's mapped files, for the addresses of callers
@@ -67,7 +68,7 @@ func open(ctx context.Context, config Config) (s *session, err error) {
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s = &session{config: config, attached: map[image]bool{}}
+	s = &session{config: config, attached: map[image]bool{}, midStage: map[uint32]slot{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -360,6 +361,7 @@ func (s *session) seed(r *registry) error {
 		if err := s.objects.Slots.Put(uint32(tid), slot.address); err != nil {
 			return fmt.Errorf("passing on a thread's stages: %w", err)
 		}
+		s.midStage[uint32(tid)] = slot
 	}
 	s.registries = append(s.registries, r)
 	return s.objects.ProcessSlot.Set(r.process.address)

@@ -302,15 +302,10 @@ func (d *drain) addUntouched(dump []byte) error {
 	if err != nil {
 		return err
 	}
-	open := map[uint64]slot{}
-	for _, r := range d.registries {
-		for _, s := range r.slots {
-			open[s.address] = s
-		}
-	}
 	for _, state := range states {
-		if s, ok := open[state.Slot]; ok && state.Seeded == 0 {
-			d.addWholeWindow(d.thread(state.Serial), s, d.windowEnd-d.startMono-min(state.OffTotal, d.windowEnd-d.startMono))
+		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
+			wall := d.windowEnd - d.startMono
+			d.addWholeWindow(d.thread(state.Serial), s, wall-min(state.OffTotal, wall))
 		}
 	}
 	return nil

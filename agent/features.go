@@ -37,8 +37,6 @@ func kernelFeatures() []Feature {
 			"Linux 5.12 or newer is needed"),
 		feature("probe cookies", true, features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie),
 			"Linux 5.15 or newer is needed"),
-		feature("typed tracepoints", true, features.HaveProgramType(ebpf.Tracing),
-			"Linux 5.5 or newer is needed"),
 		feature("multi-uprobe links", false, features.HaveBPFLinkUprobeMulti(),
 			"probes are attached one by one as perf events: slower to attach and remove; Linux 6.6 has them"),
 	}

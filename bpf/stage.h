@@ -208,12 +208,18 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 
  * mid-stage when the probes went in and has emitted no marker since. */
 static __always_inline void stage_seed(struct thread_state *state)
 {
-    u32 depth;
+    u32 tid = state->tid, depth;
+    u64 *slot;
 
-    if (!state->slot || state->seeded)
+    if (state->seeded)
         return;
     /* The stack of the process is shared by its threads: one of them seeds it. */
     if (__sync_lock_test_and_set(&state->seeded, 1))
+        return;
+    slot = bpf_map_lookup_elem(&slots, &tid);
+    if (slot)
+        state->slot = *slot;
+    if (!state->slot)
         return;
     if (bpf_probe_read_user(&depth, sizeof(depth), &((struct slot *)state->slot)->depth))
         return;

@@ -37,13 +37,7 @@ static __always_inline void thread_name(u32 serial, struct task_struct *task, co
 static __noinline struct thread_state *thread_init(struct task_struct *task,
                                                    struct thread_state *state)
 {
-    u32 tid = task->pid;
-    u64 *slot;
-
-    state->tid = tid;
-    slot = bpf_map_lookup_elem(&slots, &tid);
-    if (slot)
-        state->slot = *slot;
+    state->tid = task->pid;
     /* Serial numbers start at 1: 0 says that the storage is fresh. */
     state->serial = __sync_fetch_and_add(&last_thread, 1) + 1;
     thread_name(state->serial, task, task->comm);
