@@ -1,9 +1,13 @@
 package gpu
 
-import "errors"
+import (
+	"errors"
 
-// errUnsupported says that a device does not have a metric: it will not have
-// it later either.
+	"stageprof/recording"
+)
+
+// errUnsupported says that a device does not have a metric: nor will it
+// have it later.
 var errUnsupported = errors.New("not supported by the device")
 
 // metric is one number that NVML reads from a device.
@@ -12,7 +16,6 @@ type metric int
 const (
 	utilization metric = iota // percent
 	memoryUsed                // bytes
-	memoryTotal               // bytes
 	power                     // milliwatts
 	energy                    // millijoules since the driver was loaded
 	metricCount
@@ -20,7 +23,7 @@ const (
 
 // String gives the metric's name as it stands in notes.
 func (m metric) String() string {
-	return [metricCount]string{"utilization", "used memory", "total memory", "power", "energy counter"}[m]
+	return [metricCount]string{"utilization", "memory use", "power", "energy counter"}[m]
 }
 
 // library is what a Poller needs of NVML.
@@ -32,7 +35,6 @@ type library interface {
 
 // device is one GPU, by its NVML index.
 type device interface {
-	name() (string, error)
-	uuid() (string, error)
+	describe() (recording.Device, error) // Name, UUID and MemoryTotal
 	read(metric) (uint64, error)
 }

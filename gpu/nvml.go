@@ -7,12 +7,16 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"stageprof/recording"
 )
 
 // functions are the NVML entry points that this file calls. go-nvml binds them
 // lazily: calling one that the installed library lacks would end the process,
 // so all are looked up first.
 var functions = []string{
+	"nvmlDeviceGetCount",
+	"nvmlDeviceGetHandleByIndex",
 	"nvmlDeviceGetMemoryInfo",
 	"nvmlDeviceGetName",
 	"nvmlDeviceGetPowerUsage",
@@ -31,14 +35,8 @@ type nvmlLibrary struct{ api nvml.Interface }
 // finds it.
 func openLibrary() (library, error) {
 	api := nvml.New()
-	switch ret := api.Init(); ret {
-	case nvml.SUCCESS:
-	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, errors.New("libnvidia-ml.so.1 can't be loaded")
-	case nvml.ERROR_DRIVER_NOT_LOADED:
-		return nil, errors.New("the NVIDIA kernel driver is not loaded")
-	default:
-		return nil, fmt.Errorf("initialising libnvidia-ml.so.1: %w", ret)
+	if err := initialise(api); err != nil {
+		return nil, err
 	}
 	for _, name := range functions {
 		if err := api.Extensions().LookupSymbol(name); err != nil {
@@ -46,6 +44,19 @@ func openLibrary() (library, error) {
 		}
 	}
 	return &nvmlLibrary{api}, nil
+}
+
+func initialise(api nvml.Interface) error {
+	switch ret := api.Init(); ret {
+	case nvml.SUCCESS:
+		return nil
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return errors.New("libnvidia-ml.so.1 can't be loaded")
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return errors.New("the NVIDIA kernel driver is not loaded")
+	default:
+		return fmt.Errorf("initialising libnvidia-ml.so.1: %w", ret)
+	}
 }
 
 func (l *nvmlLibrary) driver() (string, error) {
@@ -73,14 +84,21 @@ func (l *nvmlLibrary) close() error { return result(l.api.Shutdown()) }
 
 type nvmlDevice struct{ handle nvml.Device }
 
-func (d nvmlDevice) name() (string, error) {
+func (d nvmlDevice) describe() (recording.Device, error) {
 	name, ret := d.handle.GetName()
-	return name, result(ret)
-}
-
-func (d nvmlDevice) uuid() (string, error) {
+	if err := result(ret); err != nil {
+		return recording.Device{}, fmt.Errorf("reading its name: %w", err)
+	}
 	uuid, ret := d.handle.GetUUID()
-	return uuid, result(ret)
+	if err := result(ret); err != nil {
+		return recording.Device{}, fmt.Errorf("reading its uuid: %w", err)
+	}
+	memory, ret := d.handle.GetMemoryInfo()
+	// Integrated GPUs have no memory of their own.
+	if err := result(ret); err != nil && !errors.Is(err, errUnsupported) {
+		return recording.Device{}, fmt.Errorf("reading its memory: %w", err)
+	}
+	return recording.Device{Name: name, UUID: uuid, MemoryTotal: memory.Total}, nil
 }
 
 func (d nvmlDevice) read(m metric) (uint64, error) {
@@ -91,9 +109,6 @@ func (d nvmlDevice) read(m metric) (uint64, error) {
 	case memoryUsed:
 		info, ret := d.handle.GetMemoryInfo()
 		return info.Used, result(ret)
-	case memoryTotal:
-		info, ret := d.handle.GetMemoryInfo()
-		return info.Total, result(ret)
 	case power:
 		mw, ret := d.handle.GetPowerUsage()
 		return uint64(mw), result(ret)

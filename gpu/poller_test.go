@@ -39,8 +39,9 @@ type fakeDevice struct {
 	reads  [metricCount]int
 }
 
-func (d *fakeDevice) name() (string, error) { return "Simulated GPU", nil }
-func (d *fakeDevice) uuid() (string, error) { return "GPU-0", nil }
+func (d *fakeDevice) describe() (recording.Device, error) {
+	return recording.Device{Name: "Simulated GPU", UUID: "GPU-0", MemoryTotal: 1000}, nil
+}
 
 func (d *fakeDevice) read(m metric) (uint64, error) {
 	before := d.reads[m]
@@ -57,8 +58,6 @@ func ramp(m metric, before int) (uint64, error) {
 		return uint64(10 * before), nil
 	case memoryUsed:
 		return []uint64{1, 100, 900, 300, 300, 300}[before], nil
-	case memoryTotal:
-		return 1000, nil
 	case power:
 		return 250_500, nil
 	default:

@@ -27,20 +27,15 @@ type sampler struct {
 // A metric that fails for another reason is kept: its failures will be
 // counted where they happen.
 func newSampler(index int, dev device) (*sampler, error) {
-	s := &sampler{dev: dev, row: recording.Device{Index: index}}
-	var err error
-	if s.row.Name, err = dev.name(); err != nil {
-		return nil, fmt.Errorf("reading the name of GPU %d: %w", index, err)
+	row, err := dev.describe()
+	if err != nil {
+		return nil, fmt.Errorf("GPU %d: %w", index, err)
 	}
-	if s.row.UUID, err = dev.uuid(); err != nil && !errors.Is(err, errUnsupported) {
-		return nil, fmt.Errorf("reading the uuid of GPU %d: %w", index, err)
-	}
+	row.Index = index
+	s := &sampler{dev: dev, row: row}
 	for m := range metricCount {
-		v, err := dev.read(m)
+		_, err := dev.read(m)
 		s.unsupported[m] = errors.Is(err, errUnsupported)
-		if m == memoryTotal && err == nil {
-			s.row.MemoryTotal = v
-		}
 	}
 	return s, nil
 }
@@ -80,7 +75,6 @@ func (s *sampler) sample() {
 	}
 	s.lastEnergy = now[energy]
 	s.row.MemoryUsed = max(s.row.MemoryUsed, now[memoryUsed])
-	s.row.MemoryTotal = max(s.row.MemoryTotal, now[memoryTotal])
 	s.good++
 }
 

@@ -1,0 +1,186 @@
+//go:build cgo
+
+package gpu
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// asChild makes the test binary load NVML and print what it says. The dynamic
+// linker reads LD_LIBRARY_PATH when a process starts, so it takes a child to
+// load the simulated library through go-nvml.
+const asChild = "STAGEPROF_TEST_NVML"
+
+// answer is what the child prints.
+type answer struct {
+	Error string
+	GPU   *recording.GPU
+	Notes []string
+}
+
+func TestMain(m *testing.M) {
+	if failure, ok := os.LookupEnv(asChild); ok {
+		if err := json.NewEncoder(os.Stdout).Encode(child(failure)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child takes three samples of each device, the second of which meets the
+// given failure ("function=code" for the simulated library, "" for none).
+func child(failure string) answer {
+	p, err := newPoller(0, openLibrary)
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	defer p.Close()
+	var notes []string
+	for _, s := range p.samplers {
+		s.begin()
+		s.sample()
+		// The library looks at the environment at every call, and with cgo
+		// Setenv sets the C library's too.
+		os.Setenv("SIMNVML_FAIL", failure)
+		s.sample()
+		os.Unsetenv("SIMNVML_FAIL")
+		s.sample()
+		notes = append(notes, s.notes()...)
+	}
+	return answer{GPU: p.Inventory(), Notes: notes}
+}
+
+// ask starts the child with NVML from a folder.
+func ask(t *testing.T, folder, failure string, env ...string) answer {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, asChild+"="+failure)
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if err := json.Unmarshal(out, &a); err != nil {
+		t.Fatalf("child printed %q: %v", out, err)
+	}
+	return a
+}
+
+// simulated is the folder of the simulated library.
+func simulated(t *testing.T) string {
+	t.Helper()
+	return filepath.Dir(simtest.Build(t, "sim/libnvidia-ml.so.1"))
+}
+
+// The first value of each list is read when the device is opened, and does not
+// count.
+var script = []string{
+	"SIMNVML_DEVICES=2", "SIMNVML_NAME=Simulated H200", "SIMNVML_DRIVER=550.54.15",
+	"SIMNVML_GPU_PERCENT=99,10,20,60",
+	"SIMNVML_MEMORY=1000", "SIMNVML_MEMORY_USED=999,999,100,300,200",
+	"SIMNVML_POWER_MW=9000000,100000,200000,300000",
+	"SIMNVML_ENERGY_STEP_MJ=2500",
+}
+
+func TestNVML(t *testing.T) {
+	device := func(index int) recording.Device {
+		return recording.Device{
+			Index: index, Name: "Simulated H200",
+			UUID:           fmt.Sprintf("GPU-73696d63-7564-6120-6465-7669636520%02x", index),
+			UtilizationPct: 30,
+			MemoryUsed:     300,
+			MemoryTotal:    1000,
+			PowerW:         200,
+			EnergyJ:        7.5, // three steps
+			Samples:        3,
+		}
+	}
+	want := answer{GPU: &recording.GPU{Driver: "550.54.15", Devices: []recording.Device{device(0), device(1)}}}
+	if diff := cmp.Diff(want, ask(t, simulated(t), "", script...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNVMLFailsOnce(t *testing.T) {
+	got := ask(t, simulated(t), "nvmlDeviceGetPowerUsage=15", append(script, "SIMNVML_DEVICES=1")...)
+	if d := got.GPU.Devices[0]; d.Samples != 2 || d.UtilizationPct != 35 {
+		t.Errorf("got %+v, want two samples, of 10 %% and 60 %%", d)
+	}
+	want := []string{"GPU 0 missed 1 of 3 readings, the last by reading the power: GPU is lost"}
+	if diff := cmp.Diff(want, got.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+func TestNVMLWithoutAMetric(t *testing.T) {
+	got := ask(t, simulated(t), "", append(script, "SIMNVML_DEVICES=1", "SIMNVML_FAIL=nvmlDeviceGetTotalEnergyConsumption=3")...)
+	if d := got.GPU.Devices[0]; d.Samples != 3 || d.EnergyJ != 0 || d.PowerW != 200 {
+		t.Errorf("got %+v, want everything but the energy", d)
+	}
+	if diff := cmp.Diff([]string{"GPU 0 has no energy counter"}, got.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+func TestNVMLNotAvailable(t *testing.T) {
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "libnvidia-ml.so.1"), []byte("no library"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		folder string
+		fail   string
+		want   string
+	}{
+		"no driver":    {simulated(t), "nvmlInit=9", "the NVIDIA kernel driver is not loaded"},
+		"no right":     {simulated(t), "nvmlInit=4", "initialising libnvidia-ml.so.1: Insufficient Permissions"},
+		"no version":   {simulated(t), "nvmlSystemGetDriverVersion=999", "reading the driver's version: Unknown Error"},
+		"no devices":   {simulated(t), "nvmlDeviceGetCount=999", "counting devices: Unknown Error"},
+		"device lost":  {simulated(t), "nvmlDeviceGetHandleByIndex=15", "opening GPU 0: GPU is lost"},
+		"no name":      {simulated(t), "nvmlDeviceGetName=999", "GPU 0: reading its name: Unknown Error"},
+		"broken file":  {broken, "", "libnvidia-ml.so.1 can't be loaded"},
+		"very old one": {incomplete(t), "", `libnvidia-ml.so.1 lacks "nvmlDeviceGetTotalEnergyConsumption"`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := ask(t, c.folder, "", "SIMNVML_FAIL="+c.fail)
+			if want := "NVML is not available: " + c.want; got.Error != want {
+				t.Errorf("got %q, want %q", got.Error, want)
+			}
+		})
+	}
+}
+
+// incomplete builds an NVML that lacks one function of those that we call.
+// Calling it would end the process.
+func incomplete(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := "int nvmlInit_v2(void) { return 0; }\n"
+	for _, name := range functions {
+		if name != "nvmlDeviceGetTotalEnergyConsumption" {
+			source += "int " + name + "(void) { return 0; }\n"
+		}
+	}
+	gcc := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "-x", "c", "-")
+	gcc.Stdin = strings.NewReader(source)
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
