@@ -118,6 +118,7 @@ type table struct {
 	All struct {
 		Count uint64 `json:"count"`
 	} `json:"all"`
+	GPU recording.GPU `json:"gpu"`
 }
 
 // wantTable checks that stdout is one JSON object and nothing else.
@@ -246,6 +247,18 @@ func TestRecordForADuration(t *testing.T) {
 	r.wantFiles(t, "ready", "stageprof.pb.gz")
 	if r.stderr.Len() > 0 || !strings.Contains(r.stdout.String(), "all calls") {
 		t.Errorf("stderr %q, stdout %q; want nothing and the table", r.stderr.String(), r.stdout.String())
+	}
+}
+
+func TestRecordSamplesGPUs(t *testing.T) {
+	p, _ := caller(t)
+	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(simtest.Build(t, "sim/libnvidia-ml.so.1")))
+	t.Setenv("SIMNVML_GPU_PERCENT", "70")
+	r := startRecord(t, p.PID, "--duration", "1ms", "--format", "json")
+	r.wait(t, exitOK)
+	devices := r.wantTable(t, recording.EndDuration).GPU.Devices
+	if len(devices) != 1 || devices[0].Samples < 1 || devices[0].UtilizationPct != 70 {
+		t.Errorf("GPUs %+v, want one, sampled, at 70 %%", devices)
 	}
 }
 
