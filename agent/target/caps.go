@@ -36,5 +36,10 @@ func permissionError(action string, have uint64, caps ...int) error {
 		return fmt.Errorf("%s: %w although the capabilities for it are held: the target may live in another "+
 			"user namespace, or a security module (Yama, AppArmor, SELinux) forbids it", action, ErrPermission)
 	}
-	return fmt.Errorf("%s: %w: %s is missing; run as root or grant it", action, ErrPermission, strings.Join(missing, " and "))
+	verb, them := "is", "it"
+	if len(missing) > 1 {
+		verb, them = "are", "them"
+	}
+	return fmt.Errorf("%s: %w: %s %s missing; run as root or grant %s", action, ErrPermission,
+		strings.Join(missing, " and "), verb, them)
 }

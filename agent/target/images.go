@@ -2,6 +2,7 @@ package target
 
 import (
 	"cmp"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"path"
@@ -12,9 +13,14 @@ import (
 	"stageprof/agent/elfsym"
 )
 
-// maxStaticBytes bounds the .symtab of a mapped file that is searched for a driver linked into
-// it without exporting it.
-const maxStaticBytes = 512 << 20
+// Bounds on the .symtab that is searched for a driver linked in without being exported. It
+// takes reading all names: fast for most files, a second for the largest of PyTorch's, in which
+// nobody hides a driver. Programs, where a driver may well be linked in, are searched up to the
+// larger bound.
+const (
+	maxStaticBytes  = 512 << 20
+	maxLibraryBytes = 32 << 20
+)
 
 // Image is an ELF file that the target has mapped and may execute. File and ELF belong to the
 // [Process] and are closed with it.
@@ -295,7 +301,14 @@ func exports(e *elfsym.File, name string) (bool, error) {
 // definesStatically looks for a driver in .symtab. Most files are ruled out by one pass over
 // their names, and stripped ones at once.
 func definesStatically(e *elfsym.File) (bool, error) {
-	named, err := e.HasStaticName("cuInit", maxStaticBytes)
+	limit := int64(maxLibraryBytes)
+	if isProgram(e) {
+		limit = maxStaticBytes
+	}
+	named, err := e.HasStaticName("cuInit", limit)
+	if errors.Is(err, elfsym.ErrTooLarge) && !isProgram(e) {
+		return false, nil
+	}
 	if err != nil || !named {
 		return false, err
 	}
@@ -308,6 +321,12 @@ func definesStatically(e *elfsym.File) (bool, error) {
 		found[s.Name] = found[s.Name] || s.Func
 	}
 	return found["cuInit"] && slices.ContainsFunc(driverEntries, func(n string) bool { return found[n] }), nil
+}
+
+// isProgram tells programs, also position-independent ones, from libraries.
+func isProgram(e *elfsym.File) bool {
+	return e.Type() == elf.ET_EXEC ||
+		slices.ContainsFunc(e.Segments(), func(s elfsym.Segment) bool { return s.Type == elf.PT_INTERP })
 }
 
 func (im *Image) close() error {

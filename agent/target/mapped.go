@@ -73,7 +73,11 @@ func (p *Process) OpenMapped(m Mapping) (*File, error) {
 	}
 	if denied(direct) && errors.Is(byPath, ErrFileGone) {
 		// Another file lies there; only map_files leads to the mapped one.
-		return nil, p.deny(fmt.Sprintf("%s, of which %v", action, byPath), unix.CAP_CHECKPOINT_RESTORE)
+		caps := []int{unix.CAP_CHECKPOINT_RESTORE}
+		if os.Geteuid() != p.status.uid {
+			caps = append(caps, unix.CAP_DAC_READ_SEARCH)
+		}
+		return nil, p.deny(fmt.Sprintf("%s: %v; reaching it in map_files", action, byPath), caps...)
 	}
 	return nil, p.fail(action, byPath, unix.CAP_SYS_PTRACE)
 }

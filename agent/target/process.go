@@ -15,6 +15,7 @@ import (
 const (
 	ticksPerSecond = 100     // USER_HZ, the same on every architecture that CUDA exists for
 	maxArguments   = 4 << 20 // bytes of cmdline and environ
+	maxPID         = 1 << 22 // the kernel's own limit
 )
 
 // Process is a target. Its methods may be called from several goroutines.
@@ -51,9 +52,12 @@ func Open(pid int) (*Process, error) {
 	if pid == os.Getpid() {
 		return nil, fmt.Errorf("pid %d: %w: give the pid of the process to profile", pid, ErrSelf)
 	}
+	if pid > maxPID {
+		return nil, fmt.Errorf("pid %d: %w: pids end at %d", pid, ErrNoProcess, maxPID)
+	}
 	dir, err := openProcDir(pid)
 	if err != nil {
-		return nil, explainAbsent(pid, err)
+		return nil, fmt.Errorf("pid %d: %w", pid, explainAbsent(pid, err))
 	}
 	p := &Process{pid: pid, dir: dir, exited: make(chan struct{}), images: make(map[imageKey]*Image)}
 	if err := p.identify(); err != nil {
@@ -64,28 +68,26 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// explainAbsent says why there is no /proc/PID.
+// explainAbsent says why /proc shows nothing of a process.
 func explainAbsent(pid int, err error) error {
 	if self, linkErr := os.Readlink("/proc/self"); linkErr != nil || self != strconv.Itoa(os.Getpid()) {
-		return fmt.Errorf("pid %d: %w: /proc belongs to another pid namespace than this process (or is not mounted)", pid, err)
+		return fmt.Errorf("%w: /proc belongs to another pid namespace than this process, or is not mounted", err)
 	}
-	if killErr := unix.Kill(pid, 0); killErr == nil || errors.Is(killErr, unix.EPERM) {
-		return permissionError(fmt.Sprintf("pid %d: /proc hides it (mounted with hidepid)", pid), effective(), unix.CAP_SYS_PTRACE)
+	if killErr := unix.Kill(pid, 0); denied(err) || killErr == nil || errors.Is(killErr, unix.EPERM) {
+		return permissionError("looking at it in /proc, which hides it (option hidepid)", effective(), unix.CAP_SYS_PTRACE)
 	}
 	if gone(err) {
-		return fmt.Errorf("pid %d: %w", pid, ErrNoProcess)
+		return ErrNoProcess
 	}
-	return fmt.Errorf("pid %d: %w", pid, err)
+	return err
 }
 
 // identify refuses what is no live user process, pins the incarnation and checks that its
 // mappings may be read.
 func (p *Process) identify() error {
 	b, err := p.dir.read("status", maxStatus)
-	if gone(err) {
-		return ErrNoProcess
-	} else if err != nil {
-		return err
+	if err != nil {
+		return explainAbsent(p.pid, err)
 	}
 	if p.status, err = parseStatus(b); err != nil {
 		return err
@@ -299,7 +301,7 @@ func (p *Process) Seccomp() int { return p.status.seccomp }
 // PIDNamespace returns device and inode of the target's pid namespace.
 func (p *Process) PIDNamespace() (dev, inode uint64, err error) {
 	st, err := p.dir.stat("ns/pid")
-	if err != nil {
+	if exited, stateErr := p.hasExited(); err != nil || stateErr != nil || exited {
 		return 0, 0, p.fail("reading the pid namespace", err, unix.CAP_SYS_PTRACE)
 	}
 	return st.Dev, st.Ino, nil
