@@ -35,7 +35,10 @@
 //
 // A call outside any stage has stage, stage_path and attribution "none". The
 // device is 0 where it is not known. A name with "/" in it looks in stage_path
-// like two stages.
+// like two stages; a stage that is called "none" is told apart by attribution.
+//
+// pprof takes a number in -tagfocus=rank=0 for a range and says so on its
+// standard error. That is no fault of the file.
 //
 // # Stages as frames
 //

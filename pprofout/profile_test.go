@@ -3,6 +3,7 @@ package pprofout
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,6 +87,7 @@ func everyShape() *recording.Recording {
 }
 
 var recordings = map[string]func() *recording.Recording{
+	"random":      func() *recording.Recording { return recordingtest.Random(rand.New(rand.NewPCG(9, 10))) },
 	"pipeline":    recordingtest.Pipeline,
 	"every shape": everyShape,
 	"empty":       func() *recording.Recording { return recordingtest.New().Recording() },
@@ -412,14 +414,28 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+func TestProfileOfAnything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for range 200 {
+		var file bytes.Buffer
+		o := Options{StageFrames: rng.IntN(2) == 0}
+		if err := Write(&file, correlate.Build(recordingtest.Random(rng)), o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := profile.Parse(&file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What the period is of never depends on how the run was set up, or profiles
 // could not be compared.
 func TestMergeOfDifferentRuns(t *testing.T) {
 	var all []*profile.Profile
 	var want int64
 	for name, make := range recordings {
-		if name == "blank" {
-			continue // it has no time
+		if name == "blank" || name == "random" {
+			continue // of no program in particular
 		}
 		for _, o := range optionsToTest {
 			p := makeProfile(t, make(), o)

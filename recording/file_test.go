@@ -7,10 +7,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -56,9 +54,7 @@ func TestReadGivesWhatWriteSaved(t *testing.T) {
 func TestReadGivesWhatWriteSavedOfAnything(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 50 {
-		want := &recording.Recording{}
-		fill(rng, reflect.ValueOf(want).Elem())
-		connect(want)
+		want := recordingtest.Random(rng)
 		got, err := recording.Read(bytes.NewReader(saved(t, want)))
 		if err != nil {
 			t.Fatal(err)
@@ -66,69 +62,6 @@ func TestReadGivesWhatWriteSavedOfAnything(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("read back (-want +got):\n%s", diff)
 		}
-	}
-}
-
-// fill sets every field to something.
-func fill(rng *rand.Rand, v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(time.Unix(rng.Int64N(1<<33), rng.Int64N(1e9)).UTC()))
-			return
-		}
-		for i := range v.NumField() {
-			fill(rng, v.Field(i))
-		}
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(rng, v.Elem())
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), rng.IntN(4)+1, 4))
-		fallthrough
-	case reflect.Array:
-		for i := range v.Len() {
-			fill(rng, v.Index(i))
-		}
-	case reflect.String:
-		v.SetString(string([]rune{'a' + rng.Int32N(26), rng.Int32N(0xd800), '\u2028', '<'}))
-	case reflect.Bool:
-		v.SetBool(rng.IntN(2) == 0)
-	case reflect.Float64:
-		v.SetFloat(rng.NormFloat64() * 1e6)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(rng.Int64() >> rng.IntN(63))
-	case reflect.Uint64:
-		v.SetUint(rng.Uint64() >> rng.IntN(63))
-	default:
-		panic("a field of kind " + v.Kind().String())
-	}
-}
-
-// connect makes the cross references of a random Recording valid.
-func connect(r *recording.Recording) {
-	r.Format = recording.FormatVersion
-	for i := range r.Modules {
-		r.Modules[i].ID = i
-	}
-	for i := range r.Symbols {
-		r.Symbols[i].ID, r.Symbols[i].Module = i, i%len(r.Modules)
-	}
-	for i := range r.Frames {
-		r.Frames[i].ID, r.Frames[i].Module = i, i%len(r.Modules)
-	}
-	for i := range r.Threads {
-		r.Threads[i].ID = i
-	}
-	for i := range r.Paths {
-		r.Paths[i].ID = i
-	}
-	for i := range r.Calls {
-		c := &r.Calls[i]
-		c.Thread, c.Path, c.Symbol, c.Caller = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), i%(len(r.Frames)+1)-1
-	}
-	for i := range r.Stages {
-		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
 	}
 }
 

@@ -199,7 +199,7 @@ type Stage struct {
 	Path           int    `json:"path"`    //
 	Count          uint64 `json:"count"`   // complete spans
 	WallNS         uint64 `json:"wall_ns"` // of complete spans, inclusive of child stages
-	ChildNS        uint64 `json:"child_ns"`
+	ChildNS        uint64 `json:"child_ns"` // the part of WallNS inside child stages
 	CPUNS          uint64 `json:"cpu_ns"` // inclusive, of complete spans
 	MinNS          uint64 `json:"min_ns"`
 	MaxNS          uint64 `json:"max_ns"`

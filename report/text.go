@@ -106,14 +106,14 @@ func (t *text) writeHead() {
 	}
 	command := printable(cmp.Or(strings.Join(target.Cmdline, " "), target.Comm, target.Exe))
 	items = append(items, shortened(command, max(t.width-50, leastName)))
-	writeItems(&t.Builder, append([]string{"stageprof " + l.Source.Tool.Version}, items...), "", t.width)
+	writeItems(&t.Builder, append([]string{"stageprof " + printable(l.Source.Tool.Version)}, items...), "", t.width)
 
 	when := duration(uint64(max(window.Duration, 0)))
 	if !window.Start.IsZero() {
 		when += " from " + window.Start.UTC().Format(time.DateTime) + " UTC"
 	}
 	if window.End != "" {
-		when += ", ended by " + string(window.End)
+		when += ", ended by " + printable(string(window.End))
 	}
 	writeItems(&t.Builder, []string{
 		when,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,6 +164,21 @@ func TestText(t *testing.T) {
 	t.Run("pipeline-72", func(t *testing.T) {
 		golden(t, "pipeline-72.txt", textOf(t, recordingtest.Pipeline(), TextOptions{Width: 72, Top: 1}))
 	})
+}
+
+func TestReportsOfAnything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for range 200 {
+		r := recordingtest.Random(rng)
+		for _, c := range textOf(t, r, TextOptions{Width: rng.IntN(200), Top: rng.IntN(9)}) {
+			if c != '\n' && (c < ' ' || c == '\u202e' || c == '\u2028') {
+				t.Fatalf("the report contains %q", c)
+			}
+		}
+		if err := JSON(io.Discard, correlate.Build(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestTextFitsTheWidth(t *testing.T) {

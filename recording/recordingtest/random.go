@@ -1,0 +1,95 @@
+package recordingtest
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"time"
+
+	"stageprof/recording"
+)
+
+// Random gives a valid Recording with something in every field, also in those
+// that are added later. Its values are not plausible: numbers of any size,
+// names of any characters, states that do not exist.
+func Random(rng *rand.Rand) *recording.Recording {
+	r := &recording.Recording{}
+	fill(rng, reflect.ValueOf(r).Elem())
+	connect(r)
+	return r
+}
+
+// fill sets every field to something.
+func fill(rng *rand.Rand, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(rng.Int64N(1<<33), rng.Int64N(1e9)).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(rng, v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(rng, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), rng.IntN(4)+1, 4))
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(rng, v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(randomText(rng))
+	case reflect.Bool:
+		v.SetBool(rng.IntN(2) == 0)
+	case reflect.Float64:
+		v.SetFloat(rng.NormFloat64() * 1e6)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rng.Int64() >> rng.IntN(63))
+	case reflect.Uint64:
+		v.SetUint(rng.Uint64() >> rng.IntN(63))
+	default:
+		panic("a field of kind " + v.Kind().String())
+	}
+}
+
+// randomText often gives the same text, since rows that look alike matter.
+func randomText(rng *rand.Rand) string {
+	texts := []string{
+		"", "/", "a", "a/b", "b", "free", "held", "own", "autograd", "process", "calls", "spans", "none",
+		"f(x)<y>[z]::w", "größe", "前向", "\x1b[2J", "\u202e", "long " + strings.Repeat("name ", 30),
+	}
+	if rng.IntN(4) > 0 {
+		return texts[rng.IntN(len(texts))]
+	}
+	return string([]rune{rng.Int32N(0xd800), '\u2028', 0xe000 + rng.Int32N(0x10ffff-0xe000)})
+}
+
+// connect makes the cross references of a random Recording valid.
+func connect(r *recording.Recording) {
+	r.Format = recording.FormatVersion
+	for i := range r.Modules {
+		r.Modules[i].ID = i
+	}
+	for i := range r.Symbols {
+		r.Symbols[i].ID, r.Symbols[i].Module = i, i%len(r.Modules)
+	}
+	for i := range r.Frames {
+		r.Frames[i].ID, r.Frames[i].Module = i, i%len(r.Modules)
+	}
+	for i := range r.Threads {
+		r.Threads[i].ID = i
+	}
+	for i := range r.Paths {
+		r.Paths[i].ID = i
+	}
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		c.Thread, c.Path, c.Symbol, c.Caller = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), i%(len(r.Frames)+1)-1
+	}
+	for i := range r.Stages {
+		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
+	}
+}
