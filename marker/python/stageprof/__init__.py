@@ -18,8 +18,9 @@ has its own. ``stageprof record`` sees them from outside the process, and
 ``stats()`` counts the same spans from inside.
 """
 
+import dataclasses
 import warnings
-from typing import List, NamedTuple, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 __all__ = [
     "Stage",
@@ -35,23 +36,26 @@ __all__ = [
     "stats",
 ]
 
-try:
+#: How markers are made: ``"native"`` (C extension), ``"ctypes"`` (Python over
+#: libstageprof.so: slower) or ``"statistics"`` (no markers at all:
+#: ``stageprof record`` sees no stages, ``stats()`` works).
+implementation: str = "native"
+
+if TYPE_CHECKING:
     from . import _native as _markers
+else:
+    try:
+        import stageprof._native as _markers
+    except ImportError as _error:
+        from . import _fallback as _markers
 
-    #: How markers are made: ``"native"`` (C extension), ``"ctypes"`` (Python over
-    #: libstageprof.so: slower) or ``"statistics"`` (no markers at all:
-    #: ``stageprof record`` sees no stages, ``stats()`` works).
-    implementation: str = "native"
-except ImportError as _error:
-    from . import _fallback as _markers  # type: ignore[no-redef]
-
-    implementation = _markers.implementation
-    warnings.warn(
-        "stageprof: the C extension is not available (%s); %s"
-        % (_error, _markers.consequence),
-        RuntimeWarning,
-        stacklevel=2,
-    )
+        implementation = _markers.implementation
+        warnings.warn(
+            "stageprof: the C extension is not available (%s); %s"
+            % (_error, _markers.consequence),
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 Stage = _markers.Stage
 stage = _markers.stage
@@ -81,7 +85,8 @@ class process_stage:
         _markers.process_end()
 
 
-class StageStats(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class StageStats:
     """The spans of one stage on one thread since the last ``reset()``.
 
     All times are in seconds of wall time. ``p50`` and ``p99`` come from a

@@ -224,6 +224,8 @@ class Stage:
     """A named stage: a context manager and a decorator."""
 
     __slots__ = ("name", "_marker")
+    name: str
+    _marker: Any
 
     def __new__(cls, name: str) -> "Stage":
         return stage(name)
