@@ -64,40 +64,38 @@ type probedSymbol struct {
 }
 
 // open attaches everything. On error nothing stays attached.
-func open(ctx context.Context, config Config) (s *session, err error) {
+func open(ctx context.Context, config Config) (*session, error) {
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s = &session{config: config, attached: map[image]bool{}, midStage: map[uint32]slot{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	if s.mechanism, err = probe.Choose(config.Mechanism); err != nil {
-		return nil, err
+	s := &session{config: config, attached: map[image]bool{}, midStage: map[uint32]slot{}}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
-	if s.process, err = target.Open(config.PID); err != nil {
-		return nil, err
+	return s, nil
+}
+
+func (s *session) open(ctx context.Context) (err error) {
+	if s.mechanism, err = probe.Choose(s.config.Mechanism); err != nil {
+		return err
 	}
-	if err = s.checkSeccomp(); err != nil {
-		return nil, err
+	if s.process, err = target.Open(s.config.PID); err != nil {
+		return err
 	}
-	if err = s.makePlan(ctx); err != nil {
-		return nil, err
+	if err := s.checkSeccomp(); err != nil {
+		return err
+	}
+	if err := s.makePlan(ctx); err != nil {
+		return err
 	}
 	begin := time.Now()
-	if err = s.calibrate(); err != nil {
-		return nil, err
-	}
-	if err = s.load(); err != nil {
-		return nil, err
-	}
-	if err = s.attachAll(); err != nil {
-		return nil, err
+	for _, step := range []func() error{s.calibrate, s.load, s.attachAll} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	s.attachTime = time.Since(begin)
-	return s, nil
+	return nil
 }
 
 // makePlan looks at the target, once a driver is there.
