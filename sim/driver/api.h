@@ -14,7 +14,7 @@ typedef uint64_t CUdeviceptr;
 typedef struct context *CUcontext;
 typedef struct stream *CUstream;
 typedef struct event *CUevent;
-typedef struct library *CUlibrary; // also CUmodule: one object behind both
+typedef struct library *CUlibrary;   // also CUmodule: one object behind both
 typedef struct function *CUfunction; // also CUkernel
 typedef struct graph *CUgraph;
 typedef struct node *CUgraphNode;
@@ -67,7 +67,12 @@ enum {
     CU_CTX_SCHED_MASK = 7,
     CU_CTX_FLAGS_MASK = 0xff,
 };
-enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3, CU_MEMORYTYPE_UNIFIED = 4 };
+enum {
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMORYTYPE_ARRAY = 3,
+    CU_MEMORYTYPE_UNIFIED = 4
+};
 
 // A behaviour: what the exports cuName, cuName_ptsz and cuName_ptds run (gen.py).
 #define API(name) CUresult sim_##name

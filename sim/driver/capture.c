@@ -37,7 +37,9 @@ void capture_join(struct capture *capture, struct stream *stream) {
         set_capture(stream, capture);
 }
 
-static bool capturable(const struct stream *s) { return s != &s->context->legacy && !s->capture; }
+static bool capturable(const struct stream *s) {
+    return s != &s->context->legacy && !s->capture;
+}
 
 static CUresult begin(CUstream handle, struct graph *graph, int mode) {
     struct stream *s;
@@ -63,13 +65,17 @@ static CUresult begin(CUstream handle, struct graph *graph, int mode) {
 }
 
 // The first form took no mode.
-API(cuStreamBeginCapture)(CUstream stream) { return begin(stream, NULL, MODE_GLOBAL); }
+API(cuStreamBeginCapture)(CUstream stream) {
+    return begin(stream, NULL, MODE_GLOBAL);
+}
 
-API(cuStreamBeginCapture_v2)(CUstream stream, int mode) { return begin(stream, NULL, mode); }
+API(cuStreamBeginCapture_v2)(CUstream stream, int mode) {
+    return begin(stream, NULL, mode);
+}
 
-API(cuStreamBeginCaptureToGraph)(CUstream stream, CUgraph graph,
-                                 const CUgraphNode *dependencies UNUSED, const void *edges UNUSED,
-                                 size_t count UNUSED, int mode) {
+API(cuStreamBeginCaptureToGraph)
+(CUstream stream, CUgraph graph, const CUgraphNode *dependencies UNUSED, const void *edges UNUSED,
+ size_t count UNUSED, int mode) {
     return graph ? begin(stream, graph, mode) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -150,8 +156,9 @@ API(cuStreamGetCaptureInfo)(CUstream stream, int *status, uint64_t *id) {
     return capture_info(stream, &(struct info){.status = status, .id = id});
 }
 
-API(cuStreamGetCaptureInfo_v2)(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-                               const CUgraphNode **dependencies, size_t *count) {
+API(cuStreamGetCaptureInfo_v2)
+(CUstream stream, int *status, uint64_t *id, CUgraph *graph, const CUgraphNode **dependencies,
+ size_t *count) {
     return capture_info(stream, &(struct info){.status = status,
                                                .id = id,
                                                .graph = graph,
@@ -159,15 +166,15 @@ API(cuStreamGetCaptureInfo_v2)(CUstream stream, int *status, uint64_t *id, CUgra
                                                .count = count});
 }
 
-API(cuStreamGetCaptureInfo_v3)(CUstream stream, int *status, uint64_t *id, CUgraph *graph,
-                               const CUgraphNode **dependencies, const void **edges,
-                               size_t *count) {
+API(cuStreamGetCaptureInfo_v3)
+(CUstream stream, int *status, uint64_t *id, CUgraph *graph, const CUgraphNode **dependencies,
+ const void **edges, size_t *count) {
     return capture_info(stream, &(struct info){status, id, graph, dependencies, edges, count});
 }
 
 // Nodes follow each other in order of addition: there is nothing to update.
-API(cuStreamUpdateCaptureDependencies)(CUstream handle, CUgraphNode *dependencies UNUSED,
-                                       size_t count UNUSED, unsigned flags UNUSED) {
+API(cuStreamUpdateCaptureDependencies)
+(CUstream handle, CUgraphNode *dependencies UNUSED, size_t count UNUSED, unsigned flags UNUSED) {
     struct stream *s;
     CUresult result = stream_of(handle, &s);
     if (result)
@@ -175,8 +182,9 @@ API(cuStreamUpdateCaptureDependencies)(CUstream handle, CUgraphNode *dependencie
     return s->capture ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
 }
 
-API(cuStreamUpdateCaptureDependencies_v2)(CUstream stream, CUgraphNode *dependencies,
-                                          const void *edges UNUSED, size_t count, unsigned flags) {
+API(cuStreamUpdateCaptureDependencies_v2)
+(CUstream stream, CUgraphNode *dependencies, const void *edges UNUSED, size_t count,
+ unsigned flags) {
     return sim_cuStreamUpdateCaptureDependencies(stream, dependencies, count, flags);
 }
 

@@ -15,8 +15,8 @@ static inline uint64_t now_ns(void) {
 // Moves a time on to a later one; never back.
 static inline void raise_to(uint64_t *time, uint64_t value) {
     uint64_t old = __atomic_load_n(time, __ATOMIC_RELAXED);
-    while (old < value && !__atomic_compare_exchange_n(time, &old, value, 1, __ATOMIC_RELAXED,
-                                                       __ATOMIC_RELAXED))
+    while (old < value &&
+           !__atomic_compare_exchange_n(time, &old, value, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 

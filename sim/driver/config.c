@@ -40,7 +40,8 @@ static unsigned sched(void) {
     for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++)
         if (!strcmp(text, modes[i].name))
             return modes[i].flag;
-    fprintf(stderr, "simcuda: SIMCUDA_SCHED=\"%s\" is none of spin, yield, block; using spin\n", text);
+    fprintf(stderr, "simcuda: SIMCUDA_SCHED=\"%s\" is none of spin, yield, block; using spin\n",
+            text);
     return CU_CTX_SCHED_SPIN;
 }
 

@@ -20,7 +20,9 @@ uint64_t next_id(void) {
     return __atomic_add_fetch(&id, 1, __ATOMIC_RELAXED);
 }
 
-CUresult driver_ready(void) { return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED; }
+CUresult driver_ready(void) {
+    return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
 
 CUresult device_ready(CUdevice device) {
     if (!initialised)
@@ -121,8 +123,8 @@ API(cuCtxCreate)(CUcontext *context, unsigned flags, CUdevice device) {
 }
 ALIAS(cuCtxCreate_v2, cuCtxCreate);
 
-API(cuCtxCreate_v3)(CUcontext *context, void *affinity UNUSED, int count UNUSED, unsigned flags,
-                    CUdevice device) {
+API(cuCtxCreate_v3)
+(CUcontext *context, void *affinity UNUSED, int count UNUSED, unsigned flags, CUdevice device) {
     return create(context, flags, device);
 }
 
@@ -302,9 +304,13 @@ static CUresult device_of(CUdevice *device, CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-API(cuCtxGetDevice)(CUdevice *device) { return device_of(device, NULL); }
+API(cuCtxGetDevice)(CUdevice *device) {
+    return device_of(device, NULL);
+}
 
-API(cuCtxGetDevice_v2)(CUdevice *device, CUcontext context) { return device_of(device, context); }
+API(cuCtxGetDevice_v2)(CUdevice *device, CUcontext context) {
+    return device_of(device, context);
+}
 
 static CUresult synchronize(CUcontext handle) {
     struct context *c;
@@ -314,9 +320,13 @@ static CUresult synchronize(CUcontext handle) {
     return result;
 }
 
-API(cuCtxSynchronize)(void) { return synchronize(NULL); }
+API(cuCtxSynchronize)(void) {
+    return synchronize(NULL);
+}
 
-API(cuCtxSynchronize_v2)(CUcontext context) { return synchronize(context); }
+API(cuCtxSynchronize_v2)(CUcontext context) {
+    return synchronize(context);
+}
 
 API(cuCtxGetFlags)(unsigned *flags) {
     struct context *c;
@@ -386,7 +396,8 @@ API(cuCtxSetLimit)(unsigned limit, size_t value) {
     return CUDA_SUCCESS;
 }
 
-// Settings without effect on a device that computes nothing: the call is judged, the value is not kept.
+// Settings without effect on a device that computes nothing: the call is judged, the value is not
+// kept.
 static CUresult needs_context(void) {
     struct context *c;
     return current_context(&c);
@@ -399,7 +410,9 @@ API(cuCtxGetCacheConfig)(int *config) {
     return result;
 }
 
-API(cuCtxSetCacheConfig)(int config UNUSED) { return needs_context(); }
+API(cuCtxSetCacheConfig)(int config UNUSED) {
+    return needs_context();
+}
 
 API(cuCtxGetSharedMemConfig)(int *config) {
     CUresult result = needs_context();
@@ -408,9 +421,13 @@ API(cuCtxGetSharedMemConfig)(int *config) {
     return result;
 }
 
-API(cuCtxSetSharedMemConfig)(int config UNUSED) { return needs_context(); }
+API(cuCtxSetSharedMemConfig)(int config UNUSED) {
+    return needs_context();
+}
 
-API(cuCtxResetPersistingL2Cache)(void) { return needs_context(); }
+API(cuCtxResetPersistingL2Cache)(void) {
+    return needs_context();
+}
 
 API(cuCtxGetStreamPriorityRange)(int *least, int *greatest) {
     CUresult result = needs_context();
@@ -449,6 +466,6 @@ API(cuCtxDisablePeerAccess)(CUcontext handle) {
         return result;
     if (!(c->peers & 1 << peer->device))
         return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    c->peers &= (uint16_t)~(1 << peer->device);
+    c->peers &= (uint16_t) ~(1 << peer->device);
     return CUDA_SUCCESS;
 }

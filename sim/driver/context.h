@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initialisation, devices' primary contexts, contexts of one's own, the current context of each thread.
+// Initialisation, devices' primary contexts, contexts of one's own, the current context of each
+// thread.
 #ifndef SIMCUDA_CONTEXT_H
 #define SIMCUDA_CONTEXT_H
 
@@ -15,11 +16,12 @@ struct context {
     bool destroyed; // still current somewhere, perhaps
     unsigned references;
     uint64_t id;
-    struct stream legacy;         // the null stream
-    uint64_t end;                 // when all work submitted so far, on any stream, is over
-    uint64_t blocking_end;        // … on the streams that wait for the null stream and it for them
-    uint64_t deferred, completed; // work that waited or waits for the driver's own thread (deferred.h)
-    uint16_t peers;               // bit set of devices with enabled access
+    struct stream legacy;  // the null stream
+    uint64_t end;          // when all work submitted so far, on any stream, is over
+    uint64_t blocking_end; // … on the streams that wait for the null stream and it for them
+    uint64_t deferred,
+        completed;  // work that waited or waits for the driver's own thread (deferred.h)
+    uint16_t peers; // bit set of devices with enabled access
     size_t limits[8];
 };
 

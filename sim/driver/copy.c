@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and sets, on a stream or at once. Addresses that must be the driver's are checked against the ranges.
+// Copies and sets, on a stream or at once. Addresses that must be the driver's are checked against
+// the ranges.
 #include "context.h"
 #include "memory.h"
 #include "streams.h"
@@ -73,14 +74,15 @@ static CUresult peers(CUcontext to, CUcontext from) {
     return result ? result : context_of(from, &c);
 }
 
-API(cuMemcpyPeer)(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                  size_t size) {
+API(cuMemcpyPeer)
+(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size) {
     CUresult result = peers(to_context, from_context);
     return result ? result : copy(DEVICE, to, DEVICE, from, size, NULL, true);
 }
 
-API(cuMemcpyPeerAsync)(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                       CUcontext from_context, size_t size, CUstream stream) {
+API(cuMemcpyPeerAsync)
+(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
+ CUstream stream) {
     CUresult result = peers(to_context, from_context);
     return result ? result : copy(DEVICE, to, DEVICE, from, size, stream, false);
 }
@@ -124,7 +126,9 @@ static CUdeviceptr first_byte(unsigned type, const void *host, CUdeviceptr devic
     return type == CU_MEMORYTYPE_ARRAY || !base ? 0 : base + offset;
 }
 
-static enum place place_of(unsigned type) { return type == CU_MEMORYTYPE_DEVICE ? DEVICE : ANY; }
+static enum place place_of(unsigned type) {
+    return type == CU_MEMORYTYPE_DEVICE ? DEVICE : ANY;
+}
 
 static size_t extent(const struct copy *c, size_t pitch, size_t slice) {
     return (c->depth - 1) * slice + (c->height - 1) * pitch + c->width;
@@ -148,7 +152,9 @@ static CUresult copy_box(const struct copy *box, unsigned to_type, unsigned from
     return submit(&work, stream, wait);
 }
 
-static size_t pitch_or(size_t pitch, size_t width) { return pitch ? pitch : width; }
+static size_t pitch_or(size_t pitch, size_t width) {
+    return pitch ? pitch : width;
+}
 
 static CUresult copy_2d(const struct memcpy_2d *m, CUstream stream, bool wait) {
     if (!m)
@@ -165,7 +171,9 @@ static CUresult copy_2d(const struct memcpy_2d *m, CUstream stream, bool wait) {
     return copy_box(&box, to->type, from->type, stream, wait);
 }
 
-API(cuMemcpy2D)(const struct memcpy_2d *m) { return copy_2d(m, NULL, true); }
+API(cuMemcpy2D)(const struct memcpy_2d *m) {
+    return copy_2d(m, NULL, true);
+}
 ALIAS(cuMemcpy2D_v2, cuMemcpy2D);
 ALIAS(cuMemcpy2DUnaligned, cuMemcpy2D);
 ALIAS(cuMemcpy2DUnaligned_v2, cuMemcpy2D);
@@ -194,7 +202,9 @@ static CUresult copy_3d(const struct memcpy_3d *m, CUstream stream, bool wait) {
     return copy_box(&box, to->type, from->type, stream, wait);
 }
 
-API(cuMemcpy3D)(const struct memcpy_3d *m) { return copy_3d(m, NULL, true); }
+API(cuMemcpy3D)(const struct memcpy_3d *m) {
+    return copy_3d(m, NULL, true);
+}
 ALIAS(cuMemcpy3D_v2, cuMemcpy3D);
 ALIAS(cuMemcpy3DPeer, cuMemcpy3D);
 
@@ -223,20 +233,20 @@ static CUresult copy_batch(const CUdeviceptr *to, const CUdeviceptr *from, const
     return result;
 }
 
-API(cuMemcpyBatchAsync)(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
-                        void *attributes UNUSED, size_t *indices UNUSED, size_t kinds UNUSED,
-                        size_t *failed, CUstream stream) {
+API(cuMemcpyBatchAsync)
+(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes UNUSED,
+ size_t *indices UNUSED, size_t kinds UNUSED, size_t *failed, CUstream stream) {
     return copy_batch(to, from, sizes, count, failed, stream);
 }
 
-API(cuMemcpyBatchAsync_v2)(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
-                           void *attributes UNUSED, size_t *indices UNUSED, size_t kinds UNUSED,
-                           CUstream stream) {
+API(cuMemcpyBatchAsync_v2)
+(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes UNUSED,
+ size_t *indices UNUSED, size_t kinds UNUSED, CUstream stream) {
     return copy_batch(to, from, sizes, count, NULL, stream);
 }
 
-API(cuMemcpyWithAttributesAsync)(CUdeviceptr to, CUdeviceptr from, size_t size,
-                                 void *attributes UNUSED, CUstream stream) {
+API(cuMemcpyWithAttributesAsync)
+(CUdeviceptr to, CUdeviceptr from, size_t size, void *attributes UNUSED, CUstream stream) {
     CUresult result = copy(ANY, to, ANY, from, size, stream, false);
     truth_bytes(0);
     return result;
@@ -271,13 +281,13 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned size, uint64_t value,
     API(cuMemsetD##bits##Async)(CUdeviceptr to, type value, size_t count, CUstream stream) {       \
         return set(to, 0, sizeof(type), value, count, 1, stream, true);                            \
     }                                                                                              \
-    API(cuMemsetD2D##bits)(CUdeviceptr to, size_t pitch, type value, size_t width,                 \
-                           size_t height) {                                                        \
+    API(cuMemsetD2D##bits)                                                                         \
+    (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) {                      \
         return set(to, pitch, sizeof(type), value, width, height, NULL, false);                    \
     }                                                                                              \
     ALIAS(cuMemsetD2D##bits##_v2, cuMemsetD2D##bits);                                              \
-    API(cuMemsetD2D##bits##Async)(CUdeviceptr to, size_t pitch, type value, size_t width,          \
-                                  size_t height, CUstream stream) {                                \
+    API(cuMemsetD2D##bits##Async)                                                                  \
+    (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream) {     \
         return set(to, pitch, sizeof(type), value, width, height, stream, false);                  \
     }
 

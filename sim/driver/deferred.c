@@ -11,7 +11,7 @@
 struct item {
     struct item *next;
     struct stream *stream;
-    uint64_t due;   // when the stream had overrun by `delay`
+    uint64_t due; // when the stream had overrun by `delay`
     uint64_t delay;
     struct work work;
 };

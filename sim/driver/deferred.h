@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deferred work: host functions, and whatever is submitted to a stream behind one. A thread of the driver's
-// own runs all of it, one at a time, in the order of its time.
+// Deferred work: host functions, and whatever is submitted to a stream behind one. A thread of the
+// driver's own runs all of it, one at a time, in the order of its time.
 #ifndef SIMCUDA_DEFERRED_H
 #define SIMCUDA_DEFERRED_H
 

@@ -8,6 +8,7 @@
 #include "context.h"
 
 // CU_DEVICE_ATTRIBUTE_* by number. An A100; compute capability 9.0 and later differ below.
+// clang-format off
 static const int attributes[] = {
     [1] = 1024,       // max threads per block
     [2] = 1024,       // max block dimensions
@@ -107,6 +108,7 @@ static const int attributes[] = {
     [116] = 1,        // GPUDirect RDMA
     [122] = 1,        // unified function pointers
 };
+// clang-format on
 
 enum {
     ATTRIBUTE_COUNT = sizeof(attributes) / sizeof(*attributes),
@@ -118,7 +120,9 @@ enum {
     BUS = 7,
 };
 
-static bool is_hopper(void) { return config.sm >= 90; }
+static bool is_hopper(void) {
+    return config.sm >= 90;
+}
 
 static int attribute_of(int attribute, CUdevice device) {
     switch (attribute) {
@@ -260,8 +264,8 @@ API(cuDeviceGetP2PAttribute)(int *value, int attribute UNUSED, CUdevice device, 
     return CUDA_SUCCESS;
 }
 
-API(cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, int format UNUSED, unsigned channels UNUSED,
-                                        CUdevice device) {
+API(cuDeviceGetTexture1DLinearMaxWidth)
+(size_t *width, int format UNUSED, unsigned channels UNUSED, CUdevice device) {
     CUresult result = device_ready(device);
     if (result || !width)
         return result ? result : CUDA_ERROR_INVALID_VALUE;

@@ -7,8 +7,8 @@
 
 extern const unsigned simcuda_count;
 extern const char *const simcuda_names[];
-extern void *const simcuda_entries[];    // address of the export itself
-extern void *const simcuda_behaviours[]; // NULL: not supported
+extern void *const simcuda_entries[];       // address of the export itself
+extern void *const simcuda_behaviours[];    // NULL: not supported
 extern const unsigned char simcuda_twins[]; // 1: NULL means the per-thread stream
 
 struct proc {

@@ -72,7 +72,9 @@ static CUresult record(CUevent event, CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-API(cuEventRecord)(CUevent event, CUstream stream) { return record(event, stream); }
+API(cuEventRecord)(CUevent event, CUstream stream) {
+    return record(event, stream);
+}
 
 API(cuEventRecordWithFlags)(CUevent event, CUstream stream, unsigned flags) {
     return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(event, stream);

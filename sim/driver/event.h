@@ -4,7 +4,8 @@
 
 #include "stream.h"
 
-// Later work on the stream starts after what the event recorded; a stream joins the event's capture.
+// Later work on the stream starts after what the event recorded; a stream joins the event's
+// capture.
 CUresult event_followed(CUevent event, struct stream *stream);
 
 #endif

@@ -50,7 +50,9 @@ void exit_window_ended(struct thread *t) {
         write_truth();
 }
 
-static void membarrier(int command) { syscall(SYS_membarrier, command, 0, 0); }
+static void membarrier(int command) {
+    syscall(SYS_membarrier, command, 0, 0);
+}
 
 static bool settled(void) {
     for (struct thread *t = threads_all(); t; t = t->next)

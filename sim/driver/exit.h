@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Truth at process exit: the numbers written must be the number of calls that returned, although other
-// threads go on calling until the kernel ends them. So once exit began, calls of other threads are held.
+// Truth at process exit: the numbers written must be the number of calls that returned, although
+// other threads go on calling until the kernel ends them. So once exit began, calls of other
+// threads are held.
 #ifndef SIMCUDA_EXIT_H
 #define SIMCUDA_EXIT_H
 
@@ -10,13 +11,15 @@
 
 extern bool exit_flag;
 
-static inline bool exit_began(void) { return __atomic_load_n(&exit_flag, __ATOMIC_RELAXED); }
+static inline bool exit_began(void) {
+    return __atomic_load_n(&exit_flag, __ATOMIC_RELAXED);
+}
 
 // Holds the calling thread's call once exit began, unless it is the exiting thread itself.
 void exit_hold(struct thread *t);
 
-// A returning call counts itself between these two. After exit began it is held before it counts, or,
-// where holding is not possible, written to the truth file at once.
+// A returning call counts itself between these two. After exit began it is held before it counts,
+// or, where holding is not possible, written to the truth file at once.
 void exit_window_begun(struct thread *t);
 void exit_window_ended(struct thread *t);
 

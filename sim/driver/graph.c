@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: a list of work in the order in which it was added, which every dependency allows. Launching an
-// executable graph submits its work to the stream.
+// Graphs: a list of work in the order in which it was added, which every dependency allows.
+// Launching an executable graph submits its work to the stream.
 #include "graph.h"
 
 #include <stdlib.h>
@@ -120,8 +120,9 @@ struct kernel_node_params {
     void **params, **extra;
 };
 
-API(cuGraphAddKernelNode)(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies,
-                          size_t count, const struct kernel_node_params *params) {
+API(cuGraphAddKernelNode)
+(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
+ const struct kernel_node_params *params) {
     if (!params || !function_live(params->function))
         return CUDA_ERROR_INVALID_VALUE;
     struct work work = kernel_work();
@@ -136,9 +137,9 @@ struct memset_node_params {
     size_t width, height;
 };
 
-API(cuGraphAddMemsetNode)(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies,
-                          size_t count, const struct memset_node_params *params,
-                          CUcontext context) {
+API(cuGraphAddMemsetNode)
+(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
+ const struct memset_node_params *params, CUcontext context) {
     struct context *c;
     CUresult result = context_of(context, &c);
     if (result)
@@ -162,8 +163,9 @@ struct host_node_params {
     void *argument;
 };
 
-API(cuGraphAddHostNode)(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
-                        const struct host_node_params *params) {
+API(cuGraphAddHostNode)
+(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
+ const struct host_node_params *params) {
     if (!params || !params->function)
         return CUDA_ERROR_INVALID_VALUE;
     struct work work = {.kind = WORK_HOST,
@@ -171,14 +173,14 @@ API(cuGraphAddHostNode)(CUgraphNode *node, CUgraph g, const CUgraphNode *depende
     return add(node, g, dependencies, count, &work);
 }
 
-API(cuGraphAddEmptyNode)(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies,
-                         size_t count) {
+API(cuGraphAddEmptyNode)
+(CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count) {
     return add(node, g, dependencies, count, &(struct work){.kind = WORK_NOTHING});
 }
 
 // Order of addition already satisfies them.
-API(cuGraphAddDependencies)(CUgraph g, const CUgraphNode *from, const CUgraphNode *to,
-                            size_t count) {
+API(cuGraphAddDependencies)
+(CUgraph g, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
     CUresult result = graph_ready(g);
     if (result)
         return result;
@@ -245,8 +247,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph g) {
     return x->work ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-API(cuGraphInstantiate)(CUgraphExec *exec, CUgraph g, CUgraphNode *bad UNUSED, char *log UNUSED,
-                        size_t size UNUSED) {
+API(cuGraphInstantiate)
+(CUgraphExec *exec, CUgraph g, CUgraphNode *bad UNUSED, char *log UNUSED, size_t size UNUSED) {
     return instantiate(exec, g);
 }
 ALIAS(cuGraphInstantiate_v2, cuGraphInstantiate);
@@ -319,8 +321,9 @@ struct user_object {
 
 static struct handle_table user_objects = HANDLE_TABLE(struct user_object, 1 << 16);
 
-API(cuUserObjectCreate)(struct user_object **object, void *argument, CUhostFn destroy,
-                        unsigned references, unsigned flags UNUSED) {
+API(cuUserObjectCreate)
+(struct user_object **object, void *argument, CUhostFn destroy, unsigned references,
+ unsigned flags UNUSED) {
     CUresult result = driver_ready();
     if (result)
         return result;
@@ -363,7 +366,9 @@ API(cuUserObjectRetain)(struct user_object *o, unsigned count) {
     return result;
 }
 
-API(cuUserObjectRelease)(struct user_object *o, unsigned count) { return release(o, count); }
+API(cuUserObjectRelease)(struct user_object *o, unsigned count) {
+    return release(o, count);
+}
 
 // CU_GRAPH_USER_OBJECT_MOVE hands the caller's references over; otherwise the graph gets its own.
 enum { USER_OBJECT_MOVE = 1 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles: pointers into tables that stay mapped, so that any value a caller passes can be judged without
-// touching memory that is not ours. A freed place is reused only after many others.
+// Handles: pointers into tables that stay mapped, so that any value a caller passes can be judged
+// without touching memory that is not ours. A freed place is reused only after many others.
 #ifndef SIMCUDA_HANDLE_H
 #define SIMCUDA_HANDLE_H
 
@@ -15,8 +15,8 @@ struct handle {
 };
 
 struct handle_table {
-    size_t size;       // of an object
-    size_t fresh;      // leading bytes that a new object finds zero; the others outlive a place's reuse
+    size_t size;  // of an object
+    size_t fresh; // leading bytes that a new object finds zero; the others outlive a place's reuse
     uint32_t capacity; // objects that may live at once
     char *objects;     // mapped at the first use
     uint32_t used;     // places ever given out
@@ -40,7 +40,8 @@ static inline bool handle_live(const struct handle_table *table, const void *han
 // Ends an object; false if it was not live (freed twice, by whichever thread). Takes sim_lock.
 bool handle_free(struct handle_table *table, void *object);
 
-// The live object after a place in the table (NULL: from the start), or NULL at the end. Takes sim_lock.
+// The live object after a place in the table (NULL: from the start), or NULL at the end. Takes
+// sim_lock.
 void *handle_next(const struct handle_table *table, const void *object);
 
 #endif

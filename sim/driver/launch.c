@@ -37,16 +37,16 @@ static CUresult launch(CUfunction function, struct dimensions grid, struct dimen
     return stream_submit(stream, &work);
 }
 
-API(cuLaunchKernel)(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                    unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                    void **params UNUSED, void **extra UNUSED) {
+API(cuLaunchKernel)
+(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+ unsigned shared, CUstream stream, void **params UNUSED, void **extra UNUSED) {
     return launch(function, (struct dimensions){gx, gy, gz}, (struct dimensions){bx, by, bz},
                   shared, stream);
 }
 
-API(cuLaunchCooperativeKernel)(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
-                               unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                               CUstream stream, void **params UNUSED) {
+API(cuLaunchCooperativeKernel)
+(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+ unsigned shared, CUstream stream, void **params UNUSED) {
     return launch(function, (struct dimensions){gx, gy, gz}, (struct dimensions){bx, by, bz},
                   shared, stream);
 }
@@ -60,8 +60,8 @@ struct launch_config {
 };
 _Static_assert(sizeof(struct launch_config) == 56, "CUlaunchConfig");
 
-API(cuLaunchKernelEx)(const struct launch_config *c, CUfunction function, void **params UNUSED,
-                      void **extra UNUSED) {
+API(cuLaunchKernelEx)
+(const struct launch_config *c, CUfunction function, void **params UNUSED, void **extra UNUSED) {
     CUresult result = driver_ready();
     if (result || !c)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
@@ -76,13 +76,13 @@ struct cooperative_params {
     void **params;
 };
 
-API(cuLaunchCooperativeKernelMultiDevice)(const struct cooperative_params *list, unsigned count,
-                                          unsigned flags UNUSED) {
+API(cuLaunchCooperativeKernelMultiDevice)
+(const struct cooperative_params *list, unsigned count, unsigned flags UNUSED) {
     CUresult result = driver_ready();
     if (result || !list || !count)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count && !result; i++)
-        result = launch(list[i].function, list[i].grid, list[i].block, list[i].shared,
-                        list[i].stream);
+        result =
+            launch(list[i].function, list[i].grid, list[i].block, list[i].shared, list[i].stream);
     return result;
 }

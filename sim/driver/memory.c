@@ -14,8 +14,8 @@
 
 enum {
     PAGE = 4096,
-    ALIGNMENT = 512,      // of every allocation, as the real driver's
-    SMALL = 64 << 10,     // from the heap; larger ones are pages of their own
+    ALIGNMENT = 512,  // of every allocation, as the real driver's
+    SMALL = 64 << 10, // from the heap; larger ones are pages of their own
     PITCH_ALIGNMENT = 512,
 };
 
@@ -39,7 +39,9 @@ uint64_t memory_used(CUdevice device) {
     return __atomic_load_n(&charged[device], __ATOMIC_RELAXED);
 }
 
-static size_t whole_pages(size_t size) { return (size + PAGE - 1) & ~(size_t)(PAGE - 1); }
+static size_t whole_pages(size_t size) {
+    return (size + PAGE - 1) & ~(size_t)(PAGE - 1);
+}
 
 static void *get_bytes(size_t size) {
     void *bytes;
@@ -57,7 +59,9 @@ static void put_bytes(void *bytes, size_t size) {
         munmap(bytes, whole_pages(size));
 }
 
-static bool on_device(enum range_kind kind) { return kind == RANGE_DEVICE || kind == RANGE_MANAGED; }
+static bool on_device(enum range_kind kind) {
+    return kind == RANGE_DEVICE || kind == RANGE_MANAGED;
+}
 
 CUresult memory_make(enum range_kind kind, struct context *context, struct pool *pool, size_t size,
                      unsigned flags, CUdeviceptr *address) {
@@ -122,11 +126,13 @@ static CUresult free_waiting(CUdeviceptr address, unsigned kinds) {
     return memory_free(address, kinds);
 }
 
-API(cuMemAlloc)(CUdeviceptr *address, size_t size) { return make(RANGE_DEVICE, size, 0, address); }
+API(cuMemAlloc)(CUdeviceptr *address, size_t size) {
+    return make(RANGE_DEVICE, size, 0, address);
+}
 ALIAS(cuMemAlloc_v2, cuMemAlloc);
 
-API(cuMemAllocPitch)(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                     unsigned element UNUSED) {
+API(cuMemAllocPitch)
+(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element UNUSED) {
     if (!pitch || !width || !height)
         return CUDA_ERROR_INVALID_VALUE;
     *pitch = (width + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
@@ -154,7 +160,9 @@ API(cuMemAllocHost)(void **address, size_t size) {
 }
 ALIAS(cuMemAllocHost_v2, cuMemAllocHost);
 
-API(cuMemFreeHost)(void *address) { return free_waiting((CUdeviceptr)address, KINDS_HOST); }
+API(cuMemFreeHost)(void *address) {
+    return free_waiting((CUdeviceptr)address, KINDS_HOST);
+}
 
 API(cuMemHostRegister)(void *address, size_t size, unsigned flags) {
     struct context *c;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory. Device memory is host memory: copies are exact, kernels compute nothing. A table of ranges knows
-// every address that the driver gave out or was told of.
+// Memory. Device memory is host memory: copies are exact, kernels compute nothing. A table of
+// ranges knows every address that the driver gave out or was told of.
 #ifndef SIMCUDA_MEMORY_H
 #define SIMCUDA_MEMORY_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and libraries. Images are not read: every name that is asked of a loaded one exists in it.
+// Modules and libraries. Images are not read: every name that is asked of a loaded one exists in
+// it.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +38,9 @@ struct library {
 static struct handle_table libraries = HANDLE_TABLE(struct library, 1 << 16);
 static struct handle_table functions = HANDLE_TABLE(struct function, 1 << 18);
 
-bool function_live(CUfunction f) { return handle_live(&functions, f); }
+bool function_live(CUfunction f) {
+    return handle_live(&functions, f);
+}
 
 unsigned function_shared(CUfunction f) {
     return (unsigned)f->attributes[ATTRIBUTE_MAX_DYNAMIC_SHARED];
@@ -95,21 +98,23 @@ static CUresult unload(CUlibrary library) {
     return CUDA_SUCCESS;
 }
 
-API(cuLibraryLoadData)(CUlibrary *library, const void *image, void *jit UNUSED, void *values UNUSED,
-                       unsigned jits UNUSED, void *options UNUSED, void *option_values UNUSED,
-                       unsigned count UNUSED) {
+API(cuLibraryLoadData)
+(CUlibrary *library, const void *image, void *jit UNUSED, void *values UNUSED, unsigned jits UNUSED,
+ void *options UNUSED, void *option_values UNUSED, unsigned count UNUSED) {
     CUresult result = driver_ready();
     return result ? result : load(library, image);
 }
 
-API(cuLibraryLoadFromFile)(CUlibrary *library, const char *path, void *jit UNUSED,
-                           void *values UNUSED, unsigned jits UNUSED, void *options UNUSED,
-                           void *option_values UNUSED, unsigned count UNUSED) {
+API(cuLibraryLoadFromFile)
+(CUlibrary *library, const char *path, void *jit UNUSED, void *values UNUSED, unsigned jits UNUSED,
+ void *options UNUSED, void *option_values UNUSED, unsigned count UNUSED) {
     CUresult result = driver_ready();
     return result ? result : load_file(library, path);
 }
 
-API(cuLibraryUnload)(CUlibrary library) { return unload(library); }
+API(cuLibraryUnload)(CUlibrary library) {
+    return unload(library);
+}
 
 static CUresult in_context(void) {
     struct context *c;
@@ -127,12 +132,15 @@ API(cuModuleLoadData)(CUlibrary *module, const void *image) {
 }
 ALIAS(cuModuleLoadFatBinary, cuModuleLoadData);
 
-API(cuModuleLoadDataEx)(CUlibrary *module, const void *image, unsigned count UNUSED,
-                        void *options UNUSED, void *values UNUSED) {
+API(cuModuleLoadDataEx)
+(CUlibrary *module, const void *image, unsigned count UNUSED, void *options UNUSED,
+ void *values UNUSED) {
     return sim_cuModuleLoadData(module, image);
 }
 
-API(cuModuleUnload)(CUlibrary module) { return unload(module); }
+API(cuModuleUnload)(CUlibrary module) {
+    return unload(module);
+}
 
 API(cuModuleGetLoadingMode)(int *mode) {
     CUresult result = driver_ready();
@@ -229,7 +237,9 @@ FUNCTION_GET(cuFuncGetModule, CUlibrary, f->library)
 FUNCTION_GET(cuFuncGetName, const char *, f->name)
 FUNCTION_GET(cuFuncIsLoaded, int, 1)
 
-API(cuFuncLoad)(CUfunction f) { return function_ready(f); }
+API(cuFuncLoad)(CUfunction f) {
+    return function_ready(f);
+}
 
 static CUresult get_attribute(int *value, unsigned attribute, CUfunction f) {
     CUresult result = function_ready(f);
@@ -269,9 +279,13 @@ API(cuKernelSetAttribute)(int attribute, int value, CUfunction f, CUdevice devic
     return result ? result : set_attribute(f, (unsigned)attribute, value);
 }
 
-API(cuFuncSetCacheConfig)(CUfunction f, int config UNUSED) { return function_ready(f); }
+API(cuFuncSetCacheConfig)(CUfunction f, int config UNUSED) {
+    return function_ready(f);
+}
 
-API(cuFuncSetSharedMemConfig)(CUfunction f, int config UNUSED) { return function_ready(f); }
+API(cuFuncSetSharedMemConfig)(CUfunction f, int config UNUSED) {
+    return function_ready(f);
+}
 
 API(cuKernelSetCacheConfig)(CUfunction f, int config UNUSED, CUdevice device UNUSED) {
     return function_ready(f);
@@ -372,13 +386,13 @@ static CUresult active_blocks(int *blocks, CUfunction f, int threads, size_t sha
     return CUDA_SUCCESS;
 }
 
-API(cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction f, int threads,
-                                                 size_t shared) {
+API(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+(int *blocks, CUfunction f, int threads, size_t shared) {
     return active_blocks(blocks, f, threads, shared);
 }
 
-API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, CUfunction f, int threads,
-                                                          size_t shared, unsigned flags UNUSED) {
+API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)
+(int *blocks, CUfunction f, int threads, size_t shared, unsigned flags UNUSED) {
     return active_blocks(blocks, f, threads, shared);
 }
 
@@ -393,19 +407,19 @@ static CUresult potential_block(int *grid, int *block, CUfunction f, int limit) 
     return CUDA_SUCCESS;
 }
 
-API(cuOccupancyMaxPotentialBlockSize)(int *grid, int *block, CUfunction f, void *dynamic UNUSED,
-                                      size_t shared UNUSED, int limit) {
+API(cuOccupancyMaxPotentialBlockSize)
+(int *grid, int *block, CUfunction f, void *dynamic UNUSED, size_t shared UNUSED, int limit) {
     return potential_block(grid, block, f, limit);
 }
 
-API(cuOccupancyMaxPotentialBlockSizeWithFlags)(int *grid, int *block, CUfunction f,
-                                               void *dynamic UNUSED, size_t shared UNUSED,
-                                               int limit, unsigned flags UNUSED) {
+API(cuOccupancyMaxPotentialBlockSizeWithFlags)
+(int *grid, int *block, CUfunction f, void *dynamic UNUSED, size_t shared UNUSED, int limit,
+ unsigned flags UNUSED) {
     return potential_block(grid, block, f, limit);
 }
 
-API(cuOccupancyAvailableDynamicSMemPerBlock)(size_t *shared, CUfunction f, int blocks,
-                                             int threads UNUSED) {
+API(cuOccupancyAvailableDynamicSMemPerBlock)
+(size_t *shared, CUfunction f, int blocks, int threads UNUSED) {
     CUresult result = function_ready(f);
     if (result)
         return result;

@@ -24,9 +24,13 @@ static CUresult make_map(void *map) {
     return CUDA_SUCCESS;
 }
 
-API(cuTensorMapEncodeTiled)(void *map) { return make_map(map); }
+API(cuTensorMapEncodeTiled)(void *map) {
+    return make_map(map);
+}
 
-API(cuTensorMapEncodeIm2col)(void *map) { return make_map(map); }
+API(cuTensorMapEncodeIm2col)(void *map) {
+    return make_map(map);
+}
 
 API(cuTensorMapReplaceAddress)(void *map, void *address) {
     CUresult result = driver_ready();

@@ -27,7 +27,9 @@ static bool on_host(const struct range *r) {
     return r->kind == RANGE_PINNED || r->kind == RANGE_REGISTERED;
 }
 
-static bool host_reads(const struct range *r) { return on_host(r) || r->kind == RANGE_MANAGED; }
+static bool host_reads(const struct range *r) {
+    return on_host(r) || r->kind == RANGE_MANAGED;
+}
 
 // Writes one attribute of an address in a range; false if the range has no such thing.
 static bool write_known(void *out, enum attribute attribute, CUdeviceptr address,
@@ -111,14 +113,15 @@ API(cuPointerGetAttribute)(void *out, int attribute, CUdeviceptr address) {
     CUresult result = driver_ready();
     if (result)
         return result;
-    if (!out || !range_find(address, &r) || !write_known(out, (enum attribute)attribute, address, &r))
+    if (!out || !range_find(address, &r) ||
+        !write_known(out, (enum attribute)attribute, address, &r))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 
 // Unlike the single form, this one answers for any address.
-API(cuPointerGetAttributes)(unsigned count, const int *attributes, void **out,
-                            CUdeviceptr address) {
+API(cuPointerGetAttributes)
+(unsigned count, const int *attributes, void **out, CUdeviceptr address) {
     struct range r;
     CUresult result = driver_ready();
     if (result)

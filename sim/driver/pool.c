@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools and stream-ordered allocation. A pool keeps nothing: freeing gives memory back at its time on
-// the stream.
+// Memory pools and stream-ordered allocation. A pool keeps nothing: freeing gives memory back at
+// its time on the stream.
 #include "context.h"
 #include "memory.h"
 #include "stream.h"
@@ -141,7 +141,9 @@ API(cuMemPoolSetAccess)(CUmemoryPool pool, const void *map, size_t count) {
     return result || (map && count) ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
-API(cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep UNUSED) { return pool_ready(pool); }
+API(cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep UNUSED) {
+    return pool_ready(pool);
+}
 
 static CUresult allocate(CUdeviceptr *address, size_t size, struct pool *pool, CUstream handle) {
     struct stream *s;
@@ -156,8 +158,8 @@ API(cuMemAllocAsync)(CUdeviceptr *address, size_t size, CUstream stream) {
     return allocate(address, size, NULL, stream);
 }
 
-API(cuMemAllocFromPoolAsync)(CUdeviceptr *address, size_t size, CUmemoryPool pool,
-                             CUstream stream) {
+API(cuMemAllocFromPoolAsync)
+(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream) {
     CUresult result = pool_ready(pool);
     if (!result)
         result = allocate(address, size, pool, stream);
@@ -194,8 +196,9 @@ struct location {
     int id;
 };
 
-API(cuMemPrefetchAsync_v2)(CUdeviceptr address, size_t size, struct location to UNUSED,
-                           unsigned flags UNUSED, CUstream stream) {
+API(cuMemPrefetchAsync_v2)
+(CUdeviceptr address, size_t size, struct location to UNUSED, unsigned flags UNUSED,
+ CUstream stream) {
     return managed(address, size, stream);
 }
 
@@ -203,7 +206,7 @@ API(cuMemAdvise)(CUdeviceptr address, size_t size, int advice UNUSED, CUdevice d
     return managed(address, size, NULL);
 }
 
-API(cuMemAdvise_v2)(CUdeviceptr address, size_t size, int advice UNUSED,
-                    struct location to UNUSED) {
+API(cuMemAdvise_v2)
+(CUdeviceptr address, size_t size, int advice UNUSED, struct location to UNUSED) {
     return managed(address, size, NULL);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuGetProcAddress: the export that carries a name's newest meaning not newer than the version asked for.
+// cuGetProcAddress: the export that carries a name's newest meaning not newer than the version
+// asked for.
 #include <string.h>
 
 #include "api.h"
@@ -68,8 +69,8 @@ API(cuGetProcAddress)(const char *name, void **address, int version, uint64_t fl
     return get(name, address, version, flags, NULL);
 }
 
-API(cuGetProcAddress_v2)(const char *name, void **address, int version, uint64_t flags,
-                         int *status) {
+API(cuGetProcAddress_v2)
+(const char *name, void **address, int version, uint64_t flags, int *status) {
     return get(name, address, version, flags, status);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of one thread, keyed by (tag, export). Only the thread itself writes; anyone may read at any time.
+// Counters of one thread, keyed by (tag, export). Only the thread itself writes; anyone may read at
+// any time.
 #ifndef SIMCUDA_ROWS_H
 #define SIMCUDA_ROWS_H
 

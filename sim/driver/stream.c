@@ -35,9 +35,13 @@ struct stream *stream_make(struct context *context, unsigned flags, int priority
     return s;
 }
 
-static bool is_legacy(const struct stream *s) { return s == &s->context->legacy; }
+static bool is_legacy(const struct stream *s) {
+    return s == &s->context->legacy;
+}
 
-static bool is_blocking(const struct stream *s) { return !(s->flags & CU_STREAM_NON_BLOCKING); }
+static bool is_blocking(const struct stream *s) {
+    return !(s->flags & CU_STREAM_NON_BLOCKING);
+}
 
 static CUresult own_stream(struct context *context, struct stream **stream) {
     struct stream **own = &thread_self()->own_streams[context->device];
@@ -66,9 +70,13 @@ CUresult stream_of(CUstream handle, struct stream **stream) {
     return handle->context->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
 
-static uint64_t load(const uint64_t *time) { return __atomic_load_n(time, __ATOMIC_RELAXED); }
+static uint64_t load(const uint64_t *time) {
+    return __atomic_load_n(time, __ATOMIC_RELAXED);
+}
 
 // The null stream waits for all blocking streams, and they for it.
 static uint64_t others_end(const struct stream *s) {
@@ -161,7 +169,8 @@ void stream_follow(struct stream *s, const struct stream_point *p) {
     uint64_t end = later(s->end, point_end(p));
     __atomic_store_n(&s->end, end, __ATOMIC_RELAXED);
     raise_to(&s->context->end, end);
-    // The driver's thread goes by time, so this runs after the deferred work that the point stands behind.
+    // The driver's thread goes by time, so this runs after the deferred work that the point stands
+    // behind.
     if (!deferred_done(p) && p->stream != s)
         deferred_add(s, &(struct work){.kind = WORK_NOTHING}, end);
     pthread_mutex_unlock(&s->lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams. Each is a timeline: the time at which everything submitted to it will be over. Submitting moves
-// that time on and returns; waiting waits for it. See README.md, "Time".
+// Streams. Each is a timeline: the time at which everything submitted to it will be over.
+// Submitting moves that time on and returns; waiting waits for it. See README.md, "Time".
 #ifndef SIMCUDA_STREAM_H
 #define SIMCUDA_STREAM_H
 
@@ -22,7 +22,8 @@ struct stream {
     struct capture *capture;
     pthread_mutex_t lock; // timeline and capture
     uint64_t end;
-    // Deferred work (deferred.h). These go on when a place in the table is reused: events may still ask.
+    // Deferred work (deferred.h). These go on when a place in the table is reused: events may still
+    // ask.
     uint64_t deferred, completed;
     uint64_t delay; // by which deferred work overran its time so far, in all
 };
@@ -33,7 +34,8 @@ struct stream_point {
     uint64_t end, deferred, delay;
 };
 
-// The stream of a handle, NULL, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD, and that its context is usable.
+// The stream of a handle, NULL, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD, and that its context is
+// usable.
 CUresult stream_of(CUstream handle, struct stream **stream);
 
 void stream_init(struct stream *stream, struct context *context, unsigned flags, int priority);

@@ -24,7 +24,9 @@ static CUresult create(CUstream *stream, unsigned flags, int priority) {
     return *stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-API(cuStreamCreate)(CUstream *stream, unsigned flags) { return create(stream, flags, 0); }
+API(cuStreamCreate)(CUstream *stream, unsigned flags) {
+    return create(stream, flags, 0);
+}
 
 API(cuStreamCreateWithPriority)(CUstream *stream, unsigned flags, int priority) {
     return create(stream, flags, priority);
@@ -96,7 +98,8 @@ API(cuStreamGetCtx_v2)(CUstream handle, CUcontext *context, void **green) {
     return sim_cuStreamGetCtx(handle, context);
 }
 
-// Attributes (access policy, synchronisation policy, …) steer caches and waits that are not simulated.
+// Attributes (access policy, synchronisation policy, …) steer caches and waits that are not
+// simulated.
 enum { ATTRIBUTE_SIZE = 64 };
 
 API(cuStreamGetAttribute)(CUstream handle, int attribute UNUSED, void *value) {
@@ -122,8 +125,8 @@ API(cuStreamCopyAttributes)(CUstream to, CUstream from) {
     return result ? result : stream_of(from, &s);
 }
 
-API(cuStreamAttachMemAsync)(CUstream handle, CUdeviceptr address UNUSED, size_t size UNUSED,
-                            unsigned flags UNUSED) {
+API(cuStreamAttachMemAsync)
+(CUstream handle, CUdeviceptr address UNUSED, size_t size UNUSED, unsigned flags UNUSED) {
     struct stream *s;
     return stream_of(handle, &s);
 }
@@ -144,13 +147,12 @@ API(cuLaunchHostFunc)(CUstream stream, CUhostFn function, void *argument) {
     return submit_host(stream, &work, function != NULL);
 }
 
-API(cuLaunchHostFunc_v2)(CUstream stream, CUhostFn function, void *argument,
-                         unsigned mode UNUSED) {
+API(cuLaunchHostFunc_v2)(CUstream stream, CUhostFn function, void *argument, unsigned mode UNUSED) {
     return sim_cuLaunchHostFunc(stream, function, argument);
 }
 
-API(cuStreamAddCallback)(CUstream stream, CUstreamCallback callback, void *argument,
-                         unsigned flags) {
+API(cuStreamAddCallback)
+(CUstream stream, CUstreamCallback callback, void *argument, unsigned flags) {
     struct work work = {.kind = WORK_CALLBACK,
                         .host = {.callback = callback, .argument = argument, .stream = stream}};
     return submit_host(stream, &work, callback && !flags);
@@ -171,14 +173,14 @@ static CUresult write_value(CUstream handle, CUdeviceptr address, uint64_t value
     return stream_submit(s, &work);
 }
 
-API(cuStreamWriteValue32)(CUstream stream, CUdeviceptr address, uint32_t value,
-                          unsigned flags UNUSED) {
+API(cuStreamWriteValue32)
+(CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags UNUSED) {
     return write_value(stream, address, value, 4);
 }
 ALIAS(cuStreamWriteValue32_v2, cuStreamWriteValue32);
 
-API(cuStreamWriteValue64)(CUstream stream, CUdeviceptr address, uint64_t value,
-                          unsigned flags UNUSED) {
+API(cuStreamWriteValue64)
+(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags UNUSED) {
     return write_value(stream, address, value, 8);
 }
 ALIAS(cuStreamWriteValue64_v2, cuStreamWriteValue64);

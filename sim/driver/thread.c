@@ -14,9 +14,13 @@ static struct thread *threads;
 static unsigned seen;
 static __thread struct thread *self;
 
-struct thread *threads_all(void) { return __atomic_load_n(&threads, __ATOMIC_ACQUIRE); }
+struct thread *threads_all(void) {
+    return __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+}
 
-void thread_name(struct thread *t) { prctl(PR_GET_NAME, t->name); }
+void thread_name(struct thread *t) {
+    prctl(PR_GET_NAME, t->name);
+}
 
 static struct thread *make_self(void) {
     struct thread *t = calloc(1, sizeof(*t));
@@ -26,7 +30,8 @@ static struct thread *make_self(void) {
     t->number = __atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED);
     thread_name(t);
     t->next = threads_all();
-    while (!__atomic_compare_exchange_n(&threads, &t->next, t, 1, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
+    while (
+        !__atomic_compare_exchange_n(&threads, &t->next, t, 1, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
         ;
     self = t;
     return t;

@@ -17,9 +17,9 @@ struct rows; // truth.c
 // One execution of an export that has not returned.
 struct call {
     struct row *row;
-    uintptr_t sp;    // dispatch's frame: tells a live call from one that longjmp left behind
-    uint64_t start;  // CLOCK_MONOTONIC, or 0 where time is left out
-    uint64_t bytes;  // what the behaviour said it was asked for
+    uintptr_t sp;   // dispatch's frame: tells a live call from one that longjmp left behind
+    uint64_t start; // CLOCK_MONOTONIC, or 0 where time is left out
+    uint64_t bytes; // what the behaviour said it was asked for
     bool outermost;
     bool per_thread; // entered through a twin: the null stream is the thread's own
 };
@@ -30,17 +30,18 @@ struct thread {
     unsigned number; // 1, 2, … in order of first sight; tells apart two threads that had one tid
     char name[16];
 
-    unsigned tag;       // index into the tags of truth.c
+    unsigned tag; // index into the tags of truth.c
     struct rows *rows;
     struct call *calls; // calls[0] is the outermost
     unsigned depth, capacity;
     void (*hook)(void); // run inside the next call, once
-    bool returning; // between deciding to count a call and having counted it (exit.h)
-    bool held;      // has been held once since exit began
+    bool returning;     // between deciding to count a call and having counted it (exit.h)
+    bool held;          // has been held once since exit began
 
     struct context *contexts[CONTEXT_DEPTH];
     unsigned context_depth;
-    struct stream *own_streams[MAX_DEVICES]; // CU_STREAM_PER_THREAD, of the context last used on a device
+    struct stream
+        *own_streams[MAX_DEVICES]; // CU_STREAM_PER_THREAD, of the context last used on a device
     int capture_mode;
     bool has_kernel_ns;
     uint64_t kernel_ns;

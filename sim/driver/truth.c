@@ -26,9 +26,12 @@ CONTROL void simcuda_tag(const char *tag);
 CONTROL void simcuda_set_hook(void (*hook)(void));
 CONTROL void simcuda_set_kernel_ns(uint64_t ns);
 
-static CUresult not_supported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+static CUresult not_supported(void) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
 
-// The stack grows down: a call whose frame is not above the new one was left by longjmp or an exception.
+// The stack grows down: a call whose frame is not above the new one was left by longjmp or an
+// exception.
 static void drop_abandoned(struct thread *t, uintptr_t sp) {
     while (t->depth && t->calls[t->depth - 1].sp <= sp)
         t->depth--;
@@ -122,9 +125,13 @@ bool truth_per_thread(void) {
     return call && call->per_thread;
 }
 
-void simcuda_tag(const char *tag) { thread_self()->tag = tag_number(tag); }
+void simcuda_tag(const char *tag) {
+    thread_self()->tag = tag_number(tag);
+}
 
-void simcuda_set_hook(void (*hook)(void)) { thread_self()->hook = hook; }
+void simcuda_set_hook(void (*hook)(void)) {
+    thread_self()->hook = hook;
+}
 
 void simcuda_set_kernel_ns(uint64_t ns) {
     struct thread *t = thread_self();

@@ -32,7 +32,8 @@ static void each_row(void (*f)(void *, const struct thread *, struct row *), voi
     }
 }
 
-// Completed first: what is added between two reads may then appear as unfinished, never as negative.
+// Completed first: what is added between two reads may then appear as unfinished, never as
+// negative.
 static struct counters since_reset(const struct row *row) {
     const struct counters *now = &row->now, *base = &row->base;
     struct counters c;
@@ -112,7 +113,9 @@ void truthfile_write(const char *path) {
         fprintf(stderr, "simcuda: writing truth to \"%s\": %s\n", final, strerror(errno));
 }
 
-void simcuda_write_truth(const char *path) { truthfile_write(path); }
+void simcuda_write_truth(const char *path) {
+    truthfile_write(path);
+}
 
 static void rebase(void *context UNUSED, const struct thread *t UNUSED, struct row *row) {
     const struct counters *now = &row->now;
@@ -126,4 +129,6 @@ static void rebase(void *context UNUSED, const struct thread *t UNUSED, struct r
     base->wall_ns = read_counter(&now->wall_ns);
 }
 
-void simcuda_reset_truth(void) { each_row(rebase, NULL); }
+void simcuda_reset_truth(void) {
+    each_row(rebase, NULL);
+}

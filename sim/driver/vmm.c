@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: reserved address ranges, physical memory, and mappings of the one into the other.
-// Physical memory is a part of one sparse file, so that it can be mapped at several addresses.
+// Virtual memory management: reserved address ranges, physical memory, and mappings of the one into
+// the other. Physical memory is a part of one sparse file, so that it can be mapped at several
+// addresses.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -51,10 +52,12 @@ static struct reservation *reservations;
 static int file = -1;
 static off_t file_end;
 
-static bool whole(size_t size) { return size && size % GRANULARITY == 0; }
+static bool whole(size_t size) {
+    return size && size % GRANULARITY == 0;
+}
 
-API(cuMemGetAllocationGranularity)(size_t *granularity, const struct allocation_prop *prop,
-                                   unsigned option) {
+API(cuMemGetAllocationGranularity)
+(size_t *granularity, const struct allocation_prop *prop, unsigned option) {
     CUresult result = driver_ready();
     if (result)
         return result;
@@ -68,8 +71,7 @@ API(cuMemGetAllocationGranularity)(size_t *granularity, const struct allocation_
 
 static CUdeviceptr reserve(size_t size, size_t alignment) {
     size_t room = size + alignment;
-    char *got =
-        mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *got = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED)
         return 0;
     char *start = (char *)(((uintptr_t)got + alignment - 1) & ~(uintptr_t)(alignment - 1));
@@ -80,8 +82,8 @@ static CUdeviceptr reserve(size_t size, size_t alignment) {
     return (CUdeviceptr)start;
 }
 
-API(cuMemAddressReserve)(CUdeviceptr *address, size_t size, size_t alignment,
-                         CUdeviceptr hint UNUSED, uint64_t flags) {
+API(cuMemAddressReserve)
+(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint UNUSED, uint64_t flags) {
     truth_bytes(size);
     CUresult result = driver_ready();
     if (result)
@@ -116,7 +118,8 @@ static struct reservation *take_reservation(CUdeviceptr start, size_t size) {
 static bool reserved(CUdeviceptr start, size_t size) {
     sim_lock();
     struct reservation *r = reservations;
-    while (r && (start < r->start || start - r->start > r->size || size > r->size - (start - r->start)))
+    while (r &&
+           (start < r->start || start - r->start > r->size || size > r->size - (start - r->start)))
         r = r->next;
     sim_unlock();
     return r;
@@ -151,8 +154,8 @@ static bool extend_file(size_t size, off_t *offset) {
     return good;
 }
 
-API(cuMemCreate)(CUmemHandle *handle, size_t size, const struct allocation_prop *prop,
-                 uint64_t flags) {
+API(cuMemCreate)
+(CUmemHandle *handle, size_t size, const struct allocation_prop *prop, uint64_t flags) {
     truth_bytes(size);
     CUresult result = driver_ready();
     if (result)
@@ -258,7 +261,8 @@ API(cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemHandle p, ui
 static bool mapped_exactly(CUdeviceptr address, size_t size) {
     struct range r;
     while (size) {
-        if (!range_find(address, &r) || r.kind != RANGE_MAPPED || r.start != address || r.size > size)
+        if (!range_find(address, &r) || r.kind != RANGE_MAPPED || r.start != address ||
+            r.size > size)
             return false;
         address += r.size;
         size -= r.size;
@@ -275,8 +279,8 @@ API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole(size) || !mapped_exactly(address, size))
         return CUDA_ERROR_INVALID_VALUE;
     spend_ns(config.unmap_ns);
-    mmap((void *)address, size, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
     for (CUdeviceptr at = address; at < address + size && range_take(at, 1 << RANGE_MAPPED, &r);
          at += r.size)
         drop(r.physical);

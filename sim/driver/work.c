@@ -13,7 +13,8 @@ static uint64_t copy_ns(uint64_t bytes) {
 
 struct work kernel_work(void) {
     const struct thread *t = thread_self();
-    return (struct work){.kind = WORK_KERNEL, .ns = t->has_kernel_ns ? t->kernel_ns : config.kernel_ns};
+    return (struct work){.kind = WORK_KERNEL,
+                         .ns = t->has_kernel_ns ? t->kernel_ns : config.kernel_ns};
 }
 
 struct work box_work(const struct copy *box) {

@@ -9,7 +9,15 @@
 
 #include "api.h"
 
-enum work_kind { WORK_NOTHING, WORK_KERNEL, WORK_COPY, WORK_FILL, WORK_FREE, WORK_HOST, WORK_CALLBACK };
+enum work_kind {
+    WORK_NOTHING,
+    WORK_KERNEL,
+    WORK_COPY,
+    WORK_FILL,
+    WORK_FREE,
+    WORK_HOST,
+    WORK_CALLBACK
+};
 
 // A box of bytes; one row of `width` bytes is height = depth = 1.
 struct copy {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated libnvidia-ml.so.1: the calls that stageprof and PyTorch make, with values from the environment
-// (SIMNVML_*, see sim/README.md). Nothing depends on time: a list of values is gone through query by query,
-// and the energy counter moves on by a fixed step at every query.
+// A simulated libnvidia-ml.so.1: the calls that stageprof and PyTorch make, with values from the
+// environment (SIMNVML_*, see sim/README.md). Nothing depends on time: a list of values is gone
+// through query by query, and the energy counter moves on by a fixed step at every query.
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -100,7 +100,9 @@ static nvmlReturn device_ready(const char *function, const struct device *device
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
-static unsigned next(unsigned *queries) { return __atomic_fetch_add(queries, 1, __ATOMIC_RELAXED); }
+static unsigned next(unsigned *queries) {
+    return __atomic_fetch_add(queries, 1, __ATOMIC_RELAXED);
+}
 
 static nvmlReturn put_text(const char *value, char *out, unsigned size) {
     if (!out)
@@ -125,11 +127,17 @@ static nvmlReturn init(void) {
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlInit(void) { return init(); }
+EXPORT nvmlReturn nvmlInit(void) {
+    return init();
+}
 
-EXPORT nvmlReturn nvmlInit_v2(void) { return init(); }
+EXPORT nvmlReturn nvmlInit_v2(void) {
+    return init();
+}
 
-EXPORT nvmlReturn nvmlInitWithFlags(unsigned flags UNUSED) { return init(); }
+EXPORT nvmlReturn nvmlInitWithFlags(unsigned flags UNUSED) {
+    return init();
+}
 
 EXPORT nvmlReturn nvmlShutdown(void) {
     nvmlReturn result = ready("nvmlShutdown");
@@ -186,9 +194,13 @@ static nvmlReturn cuda_version(int *version) {
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion(int *version) { return cuda_version(version); }
+EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion(int *version) {
+    return cuda_version(version);
+}
 
-EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion_v2(int *version) { return cuda_version(version); }
+EXPORT nvmlReturn nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    return cuda_version(version);
+}
 
 // Devices
 
@@ -202,7 +214,9 @@ EXPORT nvmlReturn nvmlDeviceGetCount_v2(unsigned *count) {
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
+EXPORT nvmlReturn nvmlDeviceGetCount(unsigned *count) {
+    return nvmlDeviceGetCount_v2(count);
+}
 
 EXPORT nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **device) {
     nvmlReturn result = ready("nvmlDeviceGetHandleByIndex");

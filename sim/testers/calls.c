@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// calls: N threads, each doing M operations of a mix over the whole API at full speed or at a rate, inside
-// stages nested up to 16 deep. Prints per thread, stage path and symbol what the truth must hold.
+// calls: N threads, each doing M operations of a mix over the whole API at full speed or at a rate,
+// inside stages nested up to 16 deep. Prints per thread, stage path and symbol what the truth must
+// hold.
 //
-// One step opens the stages s0 … s(D-1), does --per-stage operations after each begin, and closes them; steps
-// repeat until M operations are done. Without stages all operations are done at depth 0.
+// One step opens the stages s0 … s(D-1), does --per-stage operations after each begin, and closes
+// them; steps repeat until M operations are done. Without stages all operations are done at depth
+// 0.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@ enum { MAX_STAGES = 16, MAX_THREADS = 1024, BUFFER = 4096, SEGMENT = 2 << 20 };
 static long threads = 1, calls = 10000, stages, per_stage = 100, rate, launches_only, bad_every;
 
 // Every function whose calls are expected, by the name of its member in `cu`.
+// clang-format off
 #define COUNTED(F)                                                                                 \
     F(cuLaunchKernel) F(cuLaunchKernel_ptsz) F(cuLaunchKernelEx) F(cuLaunchKernelEx_ptsz)          \
     F(cuLaunchCooperativeKernel) F(cuStreamSynchronize) F(cuStreamQuery) F(cuStreamWaitEvent)      \
@@ -30,6 +33,7 @@ static long threads = 1, calls = 10000, stages, per_stage = 100, rate, launches_
     F(cuMemAddressFree) F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap)                   \
     F(cuMemSetAccess) F(cuGraphLaunch) F(cuGLInit) F(cuCtxSetCurrent) F(cuStreamCreate)            \
     F(cuEventCreate)
+// clang-format on
 
 enum counted {
 #define NUMBER(name) COUNTED_##name,
@@ -98,7 +102,8 @@ static void launch_ex(struct worker *w) {
 
 static void launch_cooperative(struct worker *w) {
     if (cu.cuLaunchCooperativeKernel)
-        CALL(cuLaunchCooperativeKernel, 0, tester_function(), 1, 1, 1, 32, 1, 1, 0, w->stream, NULL);
+        CALL(cuLaunchCooperativeKernel, 0, tester_function(), 1, 1, 1, 32, 1, 1, 0, w->stream,
+             NULL);
 }
 
 static void launch_bad(struct worker *w) {
@@ -229,11 +234,21 @@ static void unsupported(struct worker *w) {
 
 // Launches come often, as in training.
 static void (*const operations[])(struct worker *) = {
-    launch,   launch,          launch,       launch,          launch,         launch_ptsz,
-    launch,   launch_ex,       launch,       launch_ptsz,     copies_async,   synchronize,
-    launch,   events,          allocate,     launch,          copies,         allocate_async,
-    launch,   sets,            launch_graph, allocate_host,   launch_ex,      synchronize_context,
-    copy_rows, launch_cooperative, unsupported, allocate_plain, allocate_nothing, segment,
+    launch,           launch,
+    launch,           launch,
+    launch,           launch_ptsz,
+    launch,           launch_ex,
+    launch,           launch_ptsz,
+    copies_async,     synchronize,
+    launch,           events,
+    allocate,         launch,
+    copies,           allocate_async,
+    launch,           sets,
+    launch_graph,     allocate_host,
+    launch_ex,        synchronize_context,
+    copy_rows,        launch_cooperative,
+    unsupported,      allocate_plain,
+    allocate_nothing, segment,
 };
 
 enum { OPERATIONS = sizeof(operations) / sizeof(*operations) };
@@ -341,8 +356,8 @@ int main(int argc, char **argv) {
     };
     tester_options(argc, argv, "Calls the driver from several threads.", own);
     if (threads < 1 || threads > MAX_THREADS || stages > MAX_STAGES || !per_stage)
-        tester_fail("1 to %d threads, up to %d stages, at least one operation in each",
-                    MAX_THREADS, MAX_STAGES);
+        tester_fail("1 to %d threads, up to %d stages, at least one operation in each", MAX_THREADS,
+                    MAX_STAGES);
     context = tester_context();
     make_graph();
     tester_ready();

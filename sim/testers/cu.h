@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver functions that testers call, loaded by name from whatever driver they were given. A driver that
-// lacks one leaves a null pointer here.
+// The driver functions that testers call, loaded by name from whatever driver they were given. A
+// driver that lacks one leaves a null pointer here.
 #ifndef TESTERS_CU_H
 #define TESTERS_CU_H
 
@@ -45,8 +45,8 @@ struct memcpy_2d {
 };
 
 #define LAUNCH_ARGUMENTS                                                                           \
-    (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, \
-     void **)
+    (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,         \
+     void **, void **)
 
 #define CU_FUNCTIONS(F)                                                                            \
     F(cuInit, (unsigned))                                                                          \
@@ -66,9 +66,8 @@ struct memcpy_2d {
     F(cuLaunchKernel_ptsz, LAUNCH_ARGUMENTS)                                                       \
     F(cuLaunchKernelEx, (const struct launch_config *, void *, void **, void **))                  \
     F(cuLaunchKernelEx_ptsz, (const struct launch_config *, void *, void **, void **))             \
-    F(cuLaunchCooperativeKernel,                                                                   \
-      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,       \
-       void **))                                                                                   \
+    F(cuLaunchCooperativeKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned,        \
+                                  unsigned, unsigned, void *, void **))                            \
     F(cuLaunchHostFunc, (void *, host_fn, void *))                                                 \
     F(cuStreamCreate, (void **, unsigned))                                                         \
     F(cuStreamDestroy_v2, (void *))                                                                \

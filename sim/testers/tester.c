@@ -15,9 +15,7 @@
 struct cu cu;
 bool tester_opens_late;
 
-static struct {
-    const char *driver, *markers, *ready, *hold;
-} options;
+static struct { const char *driver, *markers, *ready, *hold; } options;
 
 static void (*marker_begin)(const char *);
 static void (*marker_end)(void);
@@ -166,7 +164,9 @@ void *tester_context(void) {
     return context;
 }
 
-void *tester_function(void) { return function; }
+void *tester_function(void) {
+    return function;
+}
 
 // Protocol
 
@@ -210,7 +210,9 @@ static __thread struct {
     unsigned depth;
 } stages;
 
-const char *stage_path(void) { return stages.path; }
+const char *stage_path(void) {
+    return stages.path;
+}
 
 static void tag(void) {
     if (cu.simcuda_tag)
@@ -251,4 +253,11 @@ void expect(const char *symbol, uint64_t calls, uint64_t errors, uint64_t bytes)
 
 void expect_spans(int tid, const char *path, uint64_t spans) {
     printf("{\"tid\":%d,\"tag\":\"%s\",\"spans\":%lu}\n", tid, path, spans);
+}
+
+void expect_context(void) {
+    const char *const names[] = {"cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent",
+                                 "cuModuleLoadData", "cuModuleGetFunction"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        expect(names[i], 1, 0, 0);
 }

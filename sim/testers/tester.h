@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the testers share: options, opening the driver and the marker library, stages, and the protocol with
-// whoever runs them:
+// What the testers share: options, opening the driver and the marker library, stages, and the
+// protocol with whoever runs them:
 //
 //   the tester opens the driver and sets up, prints "up", and waits for the ready file;
 //   the truth is reset, so that it holds exactly what is called after the file appeared;
-//   it does its work, prints what it expects to have been counted, one JSON object a line, then "done";
-//   with --hold it waits for the hold file (or for stdin to close: --hold -), then exits.
+//   it does its work, prints what it expects to have been counted, one JSON object a line, then
+//   "done"; with --hold it waits for the hold file (or for stdin to close: --hold -), then exits.
 //
 // Every tester takes
 //   --driver PATH   the driver to open; default: build/sim/libcuda.so.1 beside the tester
@@ -27,16 +27,19 @@ struct number_option {
     long *value;
 };
 
-// Reads the command line; exits with 2 and a usage text where it is wrong. The array ends with a null name.
+// Reads the command line; exits with 2 and a usage text where it is wrong. The array ends with a
+// null name.
 void tester_options(int argc, char **argv, const char *purpose, const struct number_option *own);
 
 // Opens the driver and loads `cu`. tester_options calls it unless the tester asked to do so later.
 extern bool tester_opens_late;
 void tester_open(void);
 
-// cuInit, device 0's primary context current to the calling thread, one function. Exits with 1 on an error.
+// cuInit, device 0's primary context current to the calling thread, one function. Exits with 1 on
+// an error.
 void *tester_context(void);  // to make current to other threads
 void *tester_function(void); // a kernel
+void expect_context(void);   // the calls that tester_context made, where they are counted
 
 // Prints "up", waits for the ready file, resets the truth.
 void tester_ready(void);
@@ -44,7 +47,8 @@ void tester_ready(void);
 // Prints "done" and holds if asked to.
 void tester_done(void);
 
-// Stages of the calling thread: a marker (if the library was given) and the truth's tag, the stage path.
+// Stages of the calling thread: a marker (if the library was given) and the truth's tag, the stage
+// path.
 void stage_begin(const char *name);
 void stage_end(void);
 const char *stage_path(void);
@@ -56,7 +60,8 @@ void expect_at(int tid, const char *path, const char *symbol, uint64_t calls, ui
 void expect_spans(int tid, const char *path, uint64_t spans);
 
 // Exits with 1 unless the result is the expected one.
-#define MUST(expression, wanted) tester_must(#expression, (expression), (wanted), __FILE__, __LINE__)
+#define MUST(expression, wanted)                                                                   \
+    tester_must(#expression, (expression), (wanted), __FILE__, __LINE__)
 void tester_must(const char *what, CUresult got, CUresult wanted, const char *file, int line);
 
 _Noreturn void tester_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -3,7 +3,7 @@
 TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
-testers: $(TESTERS) $(OUT)/testers/calls-static
+testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
@@ -22,3 +22,7 @@ $(OUT)/testers/calls-static: $(OBJ)/testers/static-calls.o $(OBJ)/testers/static
 		$(addprefix $(OBJ)/entries/real/,entries.o procs.o)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -ldl -lpthread
+
+$(OUT)/testers/libcallers.so: testers/libcallers/libcallers.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libcallers.d -shared -s -o $@ $<
