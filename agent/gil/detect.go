@@ -123,8 +123,8 @@ func threadLocal(plan *Plan, mem reader, in interpreter, d description) error {
 	if err != nil {
 		return fmt.Errorf("locating the thread-local variable (%s): %w", variable, err)
 	}
-	if at.module != 0 && in.musl {
-		return errors.New("musl keeps a library's thread-local variables in another way than glibc")
+	if at.module != 0 && !in.glibc {
+		return errors.New("libraries' thread-local variables are found with glibc only, which is not mapped")
 	}
 	if d.layout != nil && d.initialised {
 		at = fold(mem, at, threadPointers(mem, in, d))

@@ -34,6 +34,10 @@
 //     thread's vector of TLS blocks, see [Plan].TLSModule.
 //   - CPython 3.8 to 3.11 note in a thread state which thread created it. A program that creates a
 //     thread state on one thread and runs it on another, without PyGILState_Ensure, is seen as free.
-//   - Two initialised interpreters in one process, PyPy, CPython before 3.8, musl with a shared
-//     libpython that was loaded late, and arm64 before 3.12 give [Unknown] with the reason.
+//   - A program that contains CPython 3.8 or 3.9 without exporting it, and is stripped, looks like
+//     one without Python. A newer one is noticed; from 3.12 on its state stays unknown.
+//   - Two initialised interpreters in one process, PyPy, CPython before 3.8, CPython from 3.12 on in a
+//     shared libpython with another C library than glibc, and every other architecture than x86-64
+//     give [Unknown] with the reason. On arm64, CPython up to 3.11 notes threads by a number that is
+//     not the thread pointer, and code of later versions is not decoded.
 package gil

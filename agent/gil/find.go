@@ -36,7 +36,7 @@ type interpreter struct {
 	bias    uint64 // address in the target minus address in the file
 	runtime uint64 // address of _PyRuntime in the target, for cpython
 	size    uint64 // of _PyRuntime in bytes
-	musl    bool   // the process uses the C library musl
+	glibc   bool   // the process uses glibc
 }
 
 // finder looks through the files that a process has mapped; they stay open until close.
@@ -58,10 +58,10 @@ func (f *finder) close() error {
 // interpreters returns every copy of Python in the process.
 func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 	var found []interpreter
-	musl := false
+	glibc := false
 	for _, mapped := range groupByFile(mappings) {
 		base := filepath.Base(mapped[0].Path)
-		musl = musl || strings.HasPrefix(base, "ld-musl-")
+		glibc = glibc || base == "libc.so.6" || strings.HasPrefix(base, "libc-2.") // up to 2.33
 		in, err := f.inspect(mapped)
 		if err != nil && strings.Contains(base, "python") {
 			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", mapped[0].Path, err))
@@ -69,7 +69,7 @@ func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 		found = append(found, in...)
 	}
 	for i := range found {
-		found[i].musl = musl
+		found[i].glibc = glibc
 	}
 	return found
 }

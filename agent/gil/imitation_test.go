@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"stageprof/agent/target"
 	"strings"
 	"testing"
@@ -180,29 +181,51 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// processWithout hides a process's memory or mappings.
-type processWithout struct {
+// unreadableProcess is a process whose memory can't be read.
+type unreadableProcess struct{ Process }
+
+func (unreadableProcess) ReadMemory(uint64, []byte) error { return errUnmapped }
+
+// mappingsOf is a process with other mappings.
+type mappingsOf struct {
 	Process
-	noMappings error
+	change func([]target.Mapping) ([]target.Mapping, error)
 }
 
-func (p processWithout) Mappings() ([]target.Mapping, error) {
-	if p.noMappings != nil {
-		return nil, p.noMappings
+func (p mappingsOf) Mappings() ([]target.Mapping, error) {
+	mappings, err := p.Process.Mappings()
+	if err != nil {
+		return nil, err
 	}
-	return p.Process.Mappings()
+	return p.change(mappings)
 }
-
-func (p processWithout) ReadMemory(uint64, []byte) error { return errUnmapped }
 
 func TestUnreadable(t *testing.T) {
 	program := build(t, "program", "gcc", "-DLINKED", "-o", "OUT", "imitate.c", "imitation.c", "-pthread", "-Wl,-export-dynamic", "-ldl")
 	w := startWorkers(t, program, nil, "4")
-	plan := detect(t, processWithout{Process: w.process})
+	plan := detect(t, unreadableProcess{w.process})
 	if plan.Method != Unknown || plan.Path != program || !strings.Contains(plan.Reason, errUnmapped.Error()) {
 		t.Fatalf("without memory the plan is %+v", plan)
 	}
-	if _, err := Detect(processWithout{w.process, errUnmapped}); !errors.Is(err, errUnmapped) {
+	none := func([]target.Mapping) ([]target.Mapping, error) { return nil, errUnmapped }
+	if _, err := Detect(mappingsOf{w.process, none}); !errors.Is(err, errUnmapped) {
 		t.Fatalf("without mappings the error is %v", err)
+	}
+}
+
+// The vector of blocks is laid out as glibc does.
+func TestOnlyGlibcHasTheVector(t *testing.T) {
+	late := build(t, "imitate", "gcc", "-O2", "-o", "OUT", "imitate.c", "-pthread", "-ldl")
+	w := startWorkers(t, late, nil, "4", build(t, "imitation.so", "gcc", "-O2", "-shared", "-fPIC", "-o", "OUT", "imitation.c"))
+	if plan := detect(t, w.process); plan.Method != ThreadLocal || plan.TLSModule == 0 {
+		t.Fatalf("with glibc the plan is %+v", plan)
+	}
+	plan := detect(t, mappingsOf{w.process, func(all []target.Mapping) ([]target.Mapping, error) {
+		return slices.DeleteFunc(all, func(m target.Mapping) bool {
+			return strings.HasPrefix(filepath.Base(m.Path), "libc")
+		}), nil
+	}})
+	if plan.Method != Unknown || !strings.Contains(plan.Reason, "glibc") {
+		t.Fatalf("without glibc the plan is %+v", plan)
 	}
 }
