@@ -195,12 +195,12 @@ type Call struct {
 // ended are counted apart, with the part of their time that lies inside the
 // window.
 type Stage struct {
-	Thread         int    `json:"thread"`  // -1 for a stage of the whole process
-	Path           int    `json:"path"`    //
-	Count          uint64 `json:"count"`   // complete spans
-	WallNS         uint64 `json:"wall_ns"` // of complete spans, inclusive of child stages
+	Thread         int    `json:"thread"`   // -1 for a stage of the whole process
+	Path           int    `json:"path"`     //
+	Count          uint64 `json:"count"`    // complete spans
+	WallNS         uint64 `json:"wall_ns"`  // of complete spans, inclusive of child stages
 	ChildNS        uint64 `json:"child_ns"` // the part of WallNS inside child stages
-	CPUNS          uint64 `json:"cpu_ns"` // inclusive, of complete spans
+	CPUNS          uint64 `json:"cpu_ns"`   // inclusive, of complete spans
 	MinNS          uint64 `json:"min_ns"`
 	MaxNS          uint64 `json:"max_ns"`
 	Hist           Hist   `json:"hist"`
