@@ -16,7 +16,9 @@ With --copy async a post-process thread waits instead, and the loop goes on.
 It is meant for the simulated driver (sim/torch/run.sh VERSION sim/torch_pipeline.py ...), where it
 also tags the driver's truth with the stage path of each call; on real devices it just trains.
 
-Output: "pid N" first, "ready" once every thread has warmed up, then a line of totals.
+Prints "pid N" first; "up" once every thread has warmed up, and waits for the ready file; a line of
+totals and "done" at the end, and holds if asked to. The driver's truth (SIMCUDA_TRUTH) holds exactly
+what was called between "up" and "done".
 """
 
 import argparse
@@ -63,12 +65,12 @@ def parse_arguments(argv=None):
     parser.add_argument("--trim-every", type=int, default=16, metavar="N",
                         help="target iterations between two torch.cuda.empty_cache(), which unmaps "
                         "the allocator's free segments; 0: never (default: %(default)s)")
-    parser.add_argument("--ready-file", metavar="F", help="wait until F exists before the loops")
-    parser.add_argument("--exit-file", metavar="F", help="wait until F exists before leaving")
+    parser.add_argument("--ready-file", metavar="F", default=os.environ.get("STAGEPROF_READY"),
+                        help="wait until F exists before the loops (default: STAGEPROF_READY)")
+    parser.add_argument("--hold", metavar="F|-",
+                        help="wait until F exists, or stdin is closed, before leaving")
     parser.add_argument("--stats-json", metavar="F",
                         help="write each stage's own perf_counter totals to F")
-    parser.add_argument("--truth-json", metavar="F",
-                        help="write the simulated driver's truth of the loops to F")
     arguments = parser.parse_args(argv)
     if min(arguments.targets, arguments.drafters) < 1 or arguments.iterations < 0:
         parser.error("--targets and --drafters must be at least 1, --iterations at least 0")
@@ -95,10 +97,10 @@ class Truth:
         if self._reset:
             self._reset()
 
-    def write(self, path):
-        if not self._write:
-            raise SystemExit("--truth-json needs the simulated driver")
-        self._write(os.fsencode(path))
+    def write(self):
+        path = os.environ.get("SIMCUDA_TRUTH")
+        if self._write and path:
+            self._write(os.fsencode(path))
 
 
 class Stages:
@@ -422,7 +424,7 @@ def main():
     stages = Stages(stage, truth)
     pipeline = Pipeline(torch, arguments, stages)
     pipeline.warm_up()
-    print("ready", flush=True)
+    print("up", flush=True)
     if arguments.ready_file:
         wait_for(arguments.ready_file)
 
@@ -432,18 +434,23 @@ def main():
     pipeline.begin()
     pipeline.join()
     elapsed = time.perf_counter() - begin
-    # Before the interpreter exits: its teardown calls the driver too, and may not end well.
-    if arguments.truth_json:
-        truth.write(arguments.truth_json)
+    truth.write()
 
     rows = stages.rows()
     if arguments.stats_json:
         write_json(arguments.stats_json, {"pid": os.getpid(), "elapsed_s": elapsed, "stages": rows})
     steps = sum(row["spans"] for row in rows if row["stage_path"] == "optimizer_step")
     print(f"torch {torch.__version__}: {steps} drafter steps in {elapsed:.3f} s, "
-          f"{steps / elapsed:.1f} per second", flush=True)
-    if arguments.exit_file:
-        wait_for(arguments.exit_file)
+          f"{steps / elapsed:.1f} per second")
+    print("done", flush=True)
+    if arguments.hold == "-":
+        sys.stdin.read()
+    elif arguments.hold:
+        wait_for(arguments.hold)
+    # Past the interpreter's teardown, which would call the driver and, in PyTorch 2.15, sometimes
+    # abort: what was counted until "done" is all there is.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 # LD_LIBRARY_PATH, so our runtime comes in by LD_PRELOAD: same SONAME, same
 # version node, loaded first. The driver and NVML come by LD_LIBRARY_PATH.
 #
+# Our libraries are taken from STAGEPROF_BUILD (default: the checkout's build/).
 # The simulation can be tuned with SIMCUDA_* (sim/README.md). Set here unless
 # set already: SIMCUDA_VERSION, the CUDA version the wheel was built for, and
 # SIMCUDA_DEVICES=2.
@@ -16,7 +17,7 @@ set -euo pipefail
 
 [ $# -ge 2 ] || { echo "usage: $0 VERSION SCRIPT [ARGUMENT...]" >&2; exit 2; }
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=${BUILD:-$(cd "$here/../.." && pwd)/build}
+build=${STAGEPROF_BUILD:-$(cd "$here/../.." && pwd)/build}
 
 die() { echo "torch: $*" >&2; exit 1; }
 

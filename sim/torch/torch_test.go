@@ -1,24 +1,22 @@
 //go:build torch
 
-// Package torch tests that stock PyTorch trains on the simulated driver, and
-// that it calls the driver as often, from the threads and in the stages, as the
-// pipeline's shape says. The version is taken from TORCH (default 2.6.0);
-// `make all` must have built build/.
+// The tests of stock PyTorch on the simulated driver: it trains, and it calls
+// the driver as often, from the threads and in the stages, as the pipeline's
+// shape says. The version is taken from TORCH (default 2.6.0).
+
 package torch
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"stageprof/sim/simtest"
 )
 
 const (
@@ -33,86 +31,63 @@ const (
 	logEvery            = 10
 )
 
-// The runs that the tests look at, each made once.
-var (
-	syncRun  = sync.OnceValues(func() (*result, error) { return run("--copy", "sync") })
-	longRun  = sync.OnceValues(func() (*result, error) { return run("--copy", "sync", "--iterations", strconv.Itoa(2*n)) })
-	asyncRun = sync.OnceValues(func() (*result, error) { return run("--copy", "async") })
-	wideRun  = sync.OnceValues(func() (*result, error) { return run("--copy", "async", "--targets", "2", "--drafters", "2") })
-)
+func version() string {
+	if v := os.Getenv("TORCH"); v != "" {
+		return v
+	}
+	return "2.6.0"
+}
 
-// result is what one run left behind.
+// result is what one run left behind: the driver's truth of the loops, each
+// call tagged with its stage path, and how many spans each stage path had.
 type result struct {
-	Rows   []row   `json:"rows"`   // the driver's truth of the loops
-	Stages []stage `json:"stages"` // the pipeline's own account
-}
-
-// row is one row of the driver's truth: what one thread called under one tag
-// (the pipeline tags each call with its stage path).
-type row struct {
-	Thread string `json:"name"`
-	Tag    string `json:"tag"`
-	Symbol string `json:"symbol"`
-	Calls  uint64 `json:"calls"`
-	Errors uint64 `json:"errors"`
-	Bytes  uint64 `json:"bytes"`
-}
-
-// stage is one thread's own totals of one stage path.
-type stage struct {
-	Path  string `json:"stage_path"`
-	Spans uint64 `json:"spans"`
+	truth simtest.Truth
+	spans map[string]uint64
 }
 
 // run runs the pipeline to its end.
-func run(args ...string) (*result, error) {
-	dir, err := os.MkdirTemp("", "torch-test")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	truthFile, statsFile := filepath.Join(dir, "truth.json"), filepath.Join(dir, "stats.json")
-
-	version := os.Getenv("TORCH")
-	if version == "" {
-		version = "2.6.0"
-	}
-	cmd := exec.Command("./run.sh", append([]string{version, "../torch_pipeline.py",
-		"--iterations", strconv.Itoa(n), "--trim-every", strconv.Itoa(trimEvery),
-		"--truth-json", truthFile, "--stats-json", statsFile}, args...)...)
-	cmd.Env = append(os.Environ(), "SIMCUDA_DEVICES=2")
-	// Both files are written before the interpreter exits, which 2.15 does not
-	// always do in peace; so they, not the exit status, say whether it ran.
-	out, runErr := cmd.CombinedOutput()
-
-	var r result
-	for _, file := range []string{truthFile, statsFile} {
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(text, &r)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("running the pipeline with %q: %w (exit: %v)\n%s", args, err, runErr, bytes.TrimSpace(out))
-		}
-	}
-	return &r, nil
+func run(t *testing.T, args ...string) result {
+	t.Helper()
+	stats := filepath.Join(t.TempDir(), "stats.json")
+	p := simtest.Start(t, simtest.Command{
+		Path: "./run.sh",
+		Args: append([]string{version(), "../torch_pipeline.py", "--stats-json", stats,
+			"--iterations", strconv.Itoa(n), "--trim-every", strconv.Itoa(trimEvery)}, args...),
+	})
+	p.WaitLine("up")
+	p.Ready()
+	p.WaitLine("done")
+	p.Wait()
+	return result{truth: p.Truth(), spans: readSpans(t, stats)}
 }
 
-// need returns what a run left behind; a test can't go on without it.
-func need(t *testing.T, run func() (*result, error)) *result {
+func readSpans(t *testing.T, path string) map[string]uint64 {
 	t.Helper()
-	r, err := run()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	var stats struct {
+		Stages []struct {
+			Path  string `json:"stage_path"`
+			Spans uint64 `json:"spans"`
+		} `json:"stages"`
+	}
+	if err := json.Unmarshal(text, &stats); err != nil {
+		t.Fatal(err)
+	}
+	spans := make(map[string]uint64)
+	for _, s := range stats.Stages {
+		spans[s.Path] += s.Spans
+	}
+	return spans
 }
 
-// sum adds up the rows of a thread, a tag and a symbol. "" stands for all, and
-// a trailing * for any ending.
-func (r *result) sum(thread, tag, symbol string) (total row) {
-	for _, row := range r.Rows {
-		if matches(thread, row.Thread) && matches(tag, row.Tag) && matches(symbol, row.Symbol) {
+// sum adds up the calls of a thread, a stage path and a symbol. "" stands for
+// all, and a trailing * for any ending.
+func (r result) sum(thread, path, symbol string) (total simtest.Count) {
+	for _, row := range r.truth.Rows {
+		if matches(thread, row.Name) && matches(path, row.Tag) && matches(symbol, row.Symbol) {
 			total.Calls += row.Calls
 			total.Errors += row.Errors
 			total.Bytes += row.Bytes
@@ -128,33 +103,50 @@ func matches(pattern, text string) bool {
 	return pattern == "" || pattern == text
 }
 
-// work counts what is the same in every iteration, whatever the number of
-// tokens: launches and copies. (Fills are not: a reduction over many rows clears
-// its counters first. Nor is how often an event is not ready yet.)
-func (r *result) work() map[row]uint64 {
-	calls := make(map[row]uint64)
-	for _, row := range r.Rows {
+func TestPipeline(t *testing.T) {
+	sync := run(t, "--copy", "sync")
+	long := run(t, "--copy", "sync", "--iterations", strconv.Itoa(2*n))
+	async := run(t, "--copy", "async")
+	wide := run(t, "--copy", "async", "--targets", "2", "--drafters", "2")
+
+	t.Run("every iteration is the same", func(t *testing.T) { everyIterationIsTheSame(t, sync, long) })
+	t.Run("backward runs on PyTorch's own thread", func(t *testing.T) { backwardRunsOnItsOwnThread(t, sync) })
+	t.Run("copies", func(t *testing.T) { copies(t, sync) })
+	t.Run("who waits for the copy", func(t *testing.T) { whoWaitsForTheCopy(t, sync, async) })
+	t.Run("spans", func(t *testing.T) { spans(t, sync, async) })
+	t.Run("expandable segments", func(t *testing.T) { expandableSegments(t, sync) })
+	t.Run("many loops", func(t *testing.T) { manyLoops(t, wide) })
+	t.Run("no errors", func(t *testing.T) { noErrors(t, sync, long, async, wide) })
+}
+
+// work is one kind of what the threads ask the driver to do.
+type work struct{ thread, path, symbol string }
+
+// perIteration counts the work that is the same in every iteration, whatever
+// the number of tokens: launches and copies. (Fills are not: a reduction over
+// many rows clears its counters first. Nor is how often an event is not ready.)
+func (r result) perIteration() map[work]uint64 {
+	calls := make(map[work]uint64)
+	for _, row := range r.truth.Rows {
 		if matches("cuLaunch*", row.Symbol) || matches("cuMemcpy*", row.Symbol) {
-			key := row
-			key.Calls, key.Errors, key.Bytes = 0, 0, 0
-			calls[key] += row.Calls
+			calls[work{row.Name, row.Tag, row.Symbol}] += row.Calls
 		}
 	}
 	return calls
 }
 
-func TestEveryIterationIsTheSame(t *testing.T) {
-	once, twice := need(t, syncRun).work(), need(t, longRun).work()
+func everyIterationIsTheSame(t *testing.T, short, long result) {
+	once, twice := short.perIteration(), long.perIteration()
 	if len(once) == 0 {
 		t.Fatal("the pipeline did no work")
 	}
-	for key, calls := range once {
+	for w, calls := range once {
 		times := uint64(n)
-		if key.Tag == "optimizer_step" && matches("cuMemcpyDtoH*", key.Symbol) {
+		if w.path == "optimizer_step" && matches("cuMemcpyDtoH*", w.symbol) {
 			times = n / logEvery
 		}
-		if calls%times != 0 || twice[key] != 2*calls {
-			t.Errorf("%s %q %s: %d calls in %d iterations, %d in %d", key.Thread, key.Tag, key.Symbol, calls, n, twice[key], 2*n)
+		if calls%times != 0 || twice[w] != 2*calls {
+			t.Errorf("%+v: %d calls in %d iterations, %d in %d", w, calls, n, twice[w], 2*n)
 		}
 	}
 	if len(twice) != len(once) {
@@ -162,14 +154,13 @@ func TestEveryIterationIsTheSame(t *testing.T) {
 	}
 }
 
-func TestBackwardRunsOnPyTorchsOwnThread(t *testing.T) {
-	r := need(t, syncRun)
+func backwardRunsOnItsOwnThread(t *testing.T, r result) {
 	// The drafter is on the second device.
 	if r.sum("pt_autograd_1", "", "cuLaunchKernel").Calls == 0 {
 		t.Error("no launch from pt_autograd_1")
 	}
-	if here, all := r.sum("pt_autograd_1", "", ""), r.sum("pt_autograd_*", "", ""); here != all {
-		t.Errorf("autograd threads made %+v, pt_autograd_1 alone %+v", all, here)
+	if one, all := r.sum("pt_autograd_1", "", ""), r.sum("pt_autograd_*", "", ""); one != all {
+		t.Errorf("autograd threads made %+v, pt_autograd_1 alone %+v", all, one)
 	}
 	for _, path := range []string{"target_forward", "pack_hidden", "drafter_forward", "optimizer_step"} {
 		if r.sum("", path, "cuLaunchKernel").Calls == 0 {
@@ -178,17 +169,16 @@ func TestBackwardRunsOnPyTorchsOwnThread(t *testing.T) {
 	}
 }
 
-func TestCopies(t *testing.T) {
-	r := need(t, syncRun)
+func copies(t *testing.T, r result) {
 	ids := r.sum("target-0", "target_forward", "cuMemcpyHtoDAsync_v2")
 	tokens := ids.Bytes / idBytesPerToken
-	got := []row{
+	got := []simtest.Count{
 		ids,
 		r.sum("target-0", "copy_to_cpu", "cuMemcpyDtoHAsync_v2"),
 		r.sum("drafter-0", "drafter_forward", "cuMemcpyHtoDAsync_v2"),
 		r.sum("drafter-0", "optimizer_step", "cuMemcpyDtoHAsync_v2"),
 	}
-	want := []row{
+	want := []simtest.Count{
 		{Calls: n, Bytes: tokens * idBytesPerToken},
 		{Calls: n, Bytes: tokens * packedBytesPerToken},
 		{Calls: n, Bytes: tokens * packedBytesPerToken},
@@ -199,11 +189,10 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForTheCopy(t *testing.T) {
-	if got := need(t, syncRun).sum("target-0", "copy_to_cpu", "cuStreamSynchronize").Calls; got != n {
+func whoWaitsForTheCopy(t *testing.T, sync, async result) {
+	if got := sync.sum("target-0", "copy_to_cpu", "cuStreamSynchronize").Calls; got != n {
 		t.Errorf("--copy sync: %d stream synchronisations in the target loop, not %d", got, n)
 	}
-	async := need(t, asyncRun)
 	for _, symbol := range []string{"cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"} {
 		if got := async.sum("target-0", "copy_to_cpu", symbol).Calls; got != 0 {
 			t.Errorf("--copy async: %d calls of %s in the target loop", got, symbol)
@@ -214,32 +203,23 @@ func TestWhoWaitsForTheCopy(t *testing.T) {
 	}
 }
 
-func TestSpans(t *testing.T) {
+func spans(t *testing.T, sync, async result) {
 	want := map[string]uint64{
 		"target_wait": n, "target_forward": n, "pack_hidden": n, "pack_hidden/trim_cache": n / trimEvery,
 		"copy_to_cpu": n, "queue_put": n,
 		// One more wait than packets: for the end.
 		"drafter_wait": n + 1, "drafter_forward": n, "drafter_backward": n, "optimizer_step": n,
 	}
-	if got := need(t, syncRun).spans(); !maps.Equal(got, want) {
-		t.Errorf("--copy sync:\n got %v\nwant %v", got, want)
+	if !maps.Equal(sync.spans, want) {
+		t.Errorf("--copy sync:\n got %v\nwant %v", sync.spans, want)
 	}
 	want["post_process"] = n
-	if got := need(t, asyncRun).spans(); !maps.Equal(got, want) {
-		t.Errorf("--copy async:\n got %v\nwant %v", got, want)
+	if !maps.Equal(async.spans, want) {
+		t.Errorf("--copy async:\n got %v\nwant %v", async.spans, want)
 	}
 }
 
-func (r *result) spans() map[string]uint64 {
-	spans := make(map[string]uint64)
-	for _, s := range r.Stages {
-		spans[s.Path] += s.Spans
-	}
-	return spans
-}
-
-func TestExpandableSegments(t *testing.T) {
-	r := need(t, syncRun)
+func expandableSegments(t *testing.T, r result) {
 	if got := r.sum("", "", "cuMemAlloc*").Calls; got != 0 {
 		t.Errorf("%d calls of cuMemAlloc beside the mapped segments", got)
 	}
@@ -259,8 +239,7 @@ func TestExpandableSegments(t *testing.T) {
 	}
 }
 
-func TestManyLoops(t *testing.T) {
-	r := need(t, wideRun)
+func manyLoops(t *testing.T, r result) {
 	if got := r.sum("drafter-*", "drafter_forward", "cuMemcpyHtoDAsync_v2").Calls; got != 2*n {
 		t.Errorf("two drafters took %d packets of two targets' %d", got, 2*n)
 	}
@@ -271,9 +250,9 @@ func TestManyLoops(t *testing.T) {
 	}
 }
 
-func TestNoErrors(t *testing.T) {
-	for _, run := range []func() (*result, error){syncRun, longRun, asyncRun, wideRun} {
-		for _, row := range need(t, run).Rows {
+func noErrors(t *testing.T, results ...result) {
+	for _, r := range results {
+		for _, row := range r.truth.Rows {
 			// "Not ready" is an answer.
 			if row.Errors > 0 && row.Symbol != "cuEventQuery" && row.Symbol != "cuStreamQuery" {
 				t.Errorf("%+v", row)
