@@ -88,21 +88,22 @@ func pythonComment(p *recording.Python) string {
 }
 
 func biasComment(r *recording.Recording) string {
-	if !r.Overhead.Calibrated {
-		return "bias: durations are as measured, nothing is taken out: " + cmp.Or(r.Overhead.Calibration, "there was no calibration")
-	}
-	low, high := 0.0, 0.0
+	how := cmp.Or(r.Overhead.Calibration, "there was no calibration")
+	var low, high float64
 	for i, s := range r.Symbols {
 		if i == 0 {
-			low, high = s.BiasNS, s.BiasNS
+			low = s.BiasNS
 		}
 		low, high = min(low, s.BiasNS), max(high, s.BiasNS)
 	}
-	each := fmt.Sprintf("%.0f ns", low)
-	if low != high {
-		each = fmt.Sprintf("%.0f to %.0f ns", low, high)
+	switch {
+	case high == 0:
+		return "bias: durations are as measured, nothing is taken out: " + how
+	case low == high:
+		return fmt.Sprintf("bias: %.0f ns are taken out of every call's wall and cpu: %s", low, how)
+	default:
+		return fmt.Sprintf("bias: %.0f to %.0f ns, by function, are taken out of every call's wall and cpu: %s", low, high, how)
 	}
-	return fmt.Sprintf("bias: %s are taken out of every call's wall and cpu: %s", each, r.Overhead.Calibration)
 }
 
 // probeComments names every probe, those at alike places in one line.

@@ -23,9 +23,10 @@
 // that other threads made on behalf of the stage; they run beside its wall
 // time and are in no other row's sum but that of all calls.
 //
-// The second table is about functions, the third about threads. P50 and P99
-// come from a histogram of powers of two and are off by less than a factor of
-// two.
+// The second table is about functions, the third about threads. ON CPU is the
+// part of CUDA in which the calling thread was running; in the rest it waited.
+// P50 and P99 come from a histogram of powers of two and are off by less than
+// a factor of two.
 //
 // Names that the target chose cannot disturb the terminal: control characters
 // and those that change the writing direction are shown as \x1b or \u202e.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -15,10 +16,9 @@ func (t *text) writeSymbols() {
 	if len(all.Symbols) == 0 {
 		return
 	}
-	held := all.GIL[recording.GILHeld].Count > 0
 	symbols := &table{titles: []string{"CALL", "CALLS", "CUDA", "ON CPU", "MEAN", "~P50", "~P99", "MAX"}}
-	if held {
-		symbols.titles = append(symbols.titles, "GIL HELD")
+	if all.Bytes > 0 {
+		symbols.titles = append(symbols.titles, "BYTES")
 	}
 	add := func(n *correlate.Named) {
 		r := row{
@@ -26,10 +26,13 @@ func (t *text) writeSymbols() {
 				printable(n.Name), count(n.Count), duration(n.WallNS), duration(n.CPUNS),
 				duration(n.MeanNS()), quantile(&n.Total, 0.5), quantile(&n.Total, 0.99), duration(n.MaxNS),
 			},
-			notes: resultNotes(&n.Total),
+			notes: rareNotes(&n.Sum),
 		}
-		if held {
-			r.cells = append(r.cells, duration(n.GIL[recording.GILHeld].WallNS))
+		switch {
+		case n.Bytes > 0:
+			r.cells = append(r.cells, size(n.Bytes))
+		case all.Bytes > 0:
+			r.cells = append(r.cells, "")
 		}
 		symbols.rows = append(symbols.rows, r)
 	}
@@ -53,13 +56,13 @@ func (t *text) writeSymbols() {
 	writeWords(&t.Builder, "~P50 and ~P99 come from a histogram of powers of two: off by less than a factor of two.", "", "", t.width)
 }
 
-// resultNotes are what calls asked for and how many of them went wrong.
-func resultNotes(total *correlate.Total) (notes []string) {
-	if total.Bytes > 0 {
-		notes = append(notes, size(total.Bytes))
+// rareNotes are what is worth a look where it happens at all.
+func rareNotes(s *correlate.Sum) (notes []string) {
+	if held := s.GIL[recording.GILHeld]; held.Count > 0 {
+		notes = append(notes, fmt.Sprintf("%s with the GIL held: %s", plural(held.Count, "call"), duration(held.WallNS)))
 	}
-	if total.Errors > 0 {
-		notes = append(notes, plural(total.Errors, "error")+" returned")
+	if s.Errors > 0 {
+		notes = append(notes, plural(s.Errors, "call")+" returned an error")
 	}
 	return notes
 }

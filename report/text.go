@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -105,7 +104,7 @@ func (t *text) writeHead() {
 		items = append(items, fmt.Sprintf("rank %d of %d", target.Rank, target.WorldSize))
 	}
 	command := printable(cmp.Or(strings.Join(target.Cmdline, " "), target.Comm, target.Exe))
-	items = append(items, shortened(command, max(t.width-50, leastName)))
+	items = append(items, shortened(command, t.width))
 	writeItems(&t.Builder, append([]string{"stageprof " + printable(l.Source.Tool.Version)}, items...), "", t.width)
 
 	when := duration(uint64(max(window.Duration, 0)))
@@ -175,10 +174,14 @@ func (t *text) writeCost() {
 	}
 	if o.Calibrated {
 		item("target", "%s per call, %s in all calls together", duration(uint64(max(o.CallCostNS, 0))), duration(o.AddedNS))
-		item("bias", "%s are taken out of each call above: %s", biasRange(r.Symbols), printable(o.Calibration))
 	} else {
 		item("target", "not measured")
-		item("bias", "nothing is taken out of the calls above: %s", printable(cmp.Or(o.Calibration, "there was no calibration")))
+	}
+	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
+	if taken := biasRange(r.Symbols); taken != "" {
+		item("bias", "%s are taken out of each call above: %s", taken, why)
+	} else {
+		item("bias", "nothing is taken out of the calls above: %s", why)
 	}
 	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
 		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, r.Window.Duration), size(o.AgentRSS), size(o.KernelBytes))
@@ -194,16 +197,24 @@ func ofOneCore(cpu, window time.Duration) string {
 	return fmt.Sprintf(" (%s of one core)", percent(float64(max(cpu, 0))/float64(window)))
 }
 
+// biasRange is what is taken out of the calls of the symbols, "" for nothing.
 func biasRange(symbols []recording.Symbol) string {
-	if len(symbols) == 0 {
-		return "0 ns"
+	var low, high uint64
+	for i, s := range symbols {
+		bias := uint64(max(s.BiasNS, 0))
+		if i == 0 {
+			low = bias
+		}
+		low, high = min(low, bias), max(high, bias)
 	}
-	byBias := func(a, b recording.Symbol) int { return cmp.Compare(a.BiasNS, b.BiasNS) }
-	low, high := slices.MinFunc(symbols, byBias).BiasNS, slices.MaxFunc(symbols, byBias).BiasNS
-	if low == high {
-		return fmt.Sprintf("%.0f ns", low)
+	switch from, to := duration(low), duration(high); {
+	case high == 0:
+		return ""
+	case from == to:
+		return from
+	default:
+		return from + " to " + to
 	}
-	return fmt.Sprintf("%.0f to %.0f ns", low, high)
 }
 
 func (t *text) writeGPU() {
