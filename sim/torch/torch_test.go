@@ -7,9 +7,11 @@
 package torch
 
 import (
+	"debug/elf"
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -259,4 +261,71 @@ func noErrors(t *testing.T, results ...result) {
 			}
 		}
 	}
+}
+
+// Every function that the wheel's libraries import from CUDA's runtime and BLAS
+// is one of ours: nothing falls through to NVIDIA's.
+func TestNothingIsMissing(t *testing.T) {
+	home := installed(t)
+	ours := make(map[string]bool)
+	for _, name := range []string{"libcudart.so.12", "libcudart.so.13", "libsimblas.so"} {
+		exported, err := open(t, simtest.Build(t, "sim/"+name)).DynamicSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, symbol := range exported {
+			// The two runtimes differ, so theirs are told apart by the library.
+			if library := strings.TrimSuffix(name, "libsimblas.so"); symbol.Section != elf.SHN_UNDEF {
+				ours[library+" "+symbol.Name] = true
+			}
+		}
+	}
+	libraries, err := filepath.Glob(filepath.Join(home, "lib/python*/site-packages/torch/lib/*.so"))
+	if err != nil || len(libraries) == 0 {
+		t.Fatalf("no libraries of PyTorch in %q (%v)", home, err)
+	}
+	var imports int
+	for _, library := range libraries {
+		wanted, err := open(t, library).ImportedSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, symbol := range wanted {
+			from := symbol.Library
+			if matches("libcublas*", from) {
+				from = ""
+			} else if !matches("libcudart.so*", from) {
+				continue
+			}
+			imports++
+			if !ours[from+" "+symbol.Name] {
+				t.Errorf("%s wants %s from %s", filepath.Base(library), symbol.Name, symbol.Library)
+			}
+		}
+	}
+	if imports < 100 {
+		t.Errorf("only %d imports found", imports)
+	}
+}
+
+// installed returns the folder of the installed wheel.
+func installed(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("./install.sh", version())
+	cmd.Stderr = os.Stderr
+	home, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("installing torch %s: %v", version(), err)
+	}
+	return strings.TrimSpace(string(home))
+}
+
+func open(t *testing.T, path string) *elf.File {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
