@@ -34,7 +34,9 @@ func parseStat(b []byte) (statLine, error) {
 	if len(fields) <= startStack || len(fields[state]) != 1 {
 		return statLine{}, fmt.Errorf("parsing stat: %d fields", len(fields))
 	}
-	s.state = fields[state][0]
+	if s.state = fields[state][0]; s.state < 'A' || s.state > 'z' {
+		return statLine{}, fmt.Errorf("parsing stat: state %q", s.state)
+	}
 	for _, f := range []struct {
 		index int
 		value *uint64

@@ -30,7 +30,7 @@ func TestParseStat(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("parseStat = %+v, %v, want %+v", got, err, want)
 	}
-	for _, text := range []string{"", "17", "17 (x", "17 x) S" + rest, "17 (x)", "17 (x) S 1 2", "17 (x) SS" + rest, "17 (x) S 1 2 3 0 -1 x" + rest} {
+	for _, text := range []string{"", "17", "17 (x", "17 x) S" + rest, "17 (x)", "17 (x) S 1 2", "17 (x) SS" + rest, "17 (x) \x00" + rest, "17 (x) S 1 2 3 0 -1 x" + rest} {
 		if got, err := parseStat([]byte(text)); err == nil {
 			t.Errorf("parseStat(%q) = %+v", text, got)
 		}
