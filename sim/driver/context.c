@@ -141,7 +141,9 @@ static void end_context(struct context *c) {
 
 API(cuCtxDestroy)(CUcontext handle) {
     struct context *c;
-    CUresult result = handle ? context_of(handle, &c) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = driver_ready();
+    if (!result)
+        result = handle ? context_of(handle, &c) : CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
     if (c->primary)
@@ -275,7 +277,9 @@ API(cuCtxSetCurrent)(CUcontext context) {
 
 API(cuCtxPushCurrent)(CUcontext handle) {
     struct context *c;
-    CUresult result = handle ? context_of(handle, &c) : CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = driver_ready();
+    if (!result)
+        result = handle ? context_of(handle, &c) : CUDA_ERROR_INVALID_CONTEXT;
     return result ? result : push(c);
 }
 ALIAS(cuCtxPushCurrent_v2, cuCtxPushCurrent);

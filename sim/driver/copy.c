@@ -157,8 +157,9 @@ static size_t pitch_or(size_t pitch, size_t width) {
 }
 
 static CUresult copy_2d(const struct memcpy_2d *m, CUstream stream, bool wait) {
-    if (!m)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = driver_ready();
+    if (result || !m)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
     const struct side_2d *to = &m->to, *from = &m->from;
     struct copy box = {.to_pitch = pitch_or(to->pitch, m->width),
                        .from_pitch = pitch_or(from->pitch, m->width),
@@ -184,8 +185,9 @@ API(cuMemcpy2DAsync)(const struct memcpy_2d *m, CUstream stream) {
 ALIAS(cuMemcpy2DAsync_v2, cuMemcpy2DAsync);
 
 static CUresult copy_3d(const struct memcpy_3d *m, CUstream stream, bool wait) {
-    if (!m)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = driver_ready();
+    if (result || !m)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
     const struct side_3d *to = &m->to, *from = &m->from;
     struct copy box = {.to_pitch = pitch_or(to->pitch, m->width),
                        .from_pitch = pitch_or(from->pitch, m->width),

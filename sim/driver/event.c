@@ -77,7 +77,10 @@ API(cuEventRecord)(CUevent event, CUstream stream) {
 }
 
 API(cuEventRecordWithFlags)(CUevent event, CUstream stream, unsigned flags) {
-    return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(event, stream);
+    CUresult result = event_ready(event);
+    if (!result && flags > 1)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result ? result : record(event, stream);
 }
 
 API(cuEventQuery)(CUevent event) {

@@ -123,6 +123,9 @@ struct kernel_node_params {
 API(cuGraphAddKernelNode)
 (CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
  const struct kernel_node_params *params) {
+    CUresult result = graph_ready(g);
+    if (result)
+        return result;
     if (!params || !function_live(params->function))
         return CUDA_ERROR_INVALID_VALUE;
     struct work work = kernel_work();
@@ -166,6 +169,9 @@ struct host_node_params {
 API(cuGraphAddHostNode)
 (CUgraphNode *node, CUgraph g, const CUgraphNode *dependencies, size_t count,
  const struct host_node_params *params) {
+    CUresult result = graph_ready(g);
+    if (result)
+        return result;
     if (!params || !params->function)
         return CUDA_ERROR_INVALID_VALUE;
     struct work work = {.kind = WORK_HOST,

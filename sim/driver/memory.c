@@ -133,10 +133,11 @@ ALIAS(cuMemAlloc_v2, cuMemAlloc);
 
 API(cuMemAllocPitch)
 (CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element UNUSED) {
-    if (!pitch || !width || !height)
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = driver_ready();
+    if (result || !pitch || !width || !height)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
     *pitch = (width + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
-    CUresult result = make(RANGE_DEVICE, *pitch * height, 0, address);
+    result = make(RANGE_DEVICE, *pitch * height, 0, address);
     truth_bytes(0); // the function has no argument that is a size in bytes
     return result;
 }

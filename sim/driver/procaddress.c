@@ -34,21 +34,22 @@ void *simcuda_entry(const char *name) {
     return i < 0 ? NULL : simcuda_entries[i];
 }
 
-// A twin wins over the plain spelling where per-thread streams are asked for, whatever its version.
-static bool better(const struct proc *p, const struct proc *best) {
-    if (!best || p->per_thread != best->per_thread)
-        return !best || p->per_thread;
-    return p->version > best->version;
+// A name with a per-thread twin is, for a caller that asks for twins, the twin alone.
+static bool has_twin(const char *name) {
+    for (unsigned i = 0; i < simcuda_proc_count; i++)
+        if (simcuda_procs[i].per_thread && !strcmp(simcuda_procs[i].name, name))
+            return true;
+    return false;
 }
 
 static const struct proc *choose(const char *name, int version, bool per_thread, bool *known) {
     const struct proc *best = NULL;
     for (unsigned i = 0; i < simcuda_proc_count; i++) {
         const struct proc *p = &simcuda_procs[i];
-        if (strcmp(p->name, name) || p->version > config.version || (p->per_thread && !per_thread))
+        if (strcmp(p->name, name) || p->version > config.version || p->per_thread != per_thread)
             continue;
         *known = true;
-        if (p->version <= version && better(p, best))
+        if (p->version <= version && (!best || p->version > best->version))
             best = p;
     }
     return best;
@@ -56,22 +57,33 @@ static const struct proc *choose(const char *name, int version, bool per_thread,
 
 static CUresult get(const char *name, void **address, int version, uint64_t flags, int *status) {
     bool known = false;
-    if (!name || !address || flags > FLAG_PER_THREAD_STREAM)
+    if (!name || !address || flags > (FLAG_LEGACY_STREAM | FLAG_PER_THREAD_STREAM))
         return CUDA_ERROR_INVALID_VALUE;
-    const struct proc *p = choose(name, version, flags == FLAG_PER_THREAD_STREAM, &known);
+    bool per_thread = flags & FLAG_PER_THREAD_STREAM && has_twin(name);
+    const struct proc *p = choose(name, version, per_thread, &known);
     *address = p ? simcuda_entry(p->symbol) : NULL;
-    if (status)
-        *status = p ? STATUS_FOUND : known ? STATUS_VERSION_TOO_LOW : STATUS_NOT_FOUND;
-    return p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    *status = p ? STATUS_FOUND : known ? STATUS_VERSION_TOO_LOW : STATUS_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
 
+// The first form has no status: not found is an error, and leaves the address as it was.
 API(cuGetProcAddress)(const char *name, void **address, int version, uint64_t flags) {
-    return get(name, address, version, flags, NULL);
+    int status;
+    void *found;
+    CUresult result = get(name, address ? &found : NULL, version, flags, &status);
+    if (result)
+        return result;
+    if (status != STATUS_FOUND)
+        return CUDA_ERROR_NOT_FOUND;
+    *address = found;
+    return CUDA_SUCCESS;
 }
 
+// The second form succeeds whatever it finds: the status says it.
 API(cuGetProcAddress_v2)
 (const char *name, void **address, int version, uint64_t flags, int *status) {
-    return get(name, address, version, flags, status);
+    int unasked;
+    return get(name, address, version, flags, status ? status : &unasked);
 }
 
 API(cuDriverGetVersion)(int *version) {
