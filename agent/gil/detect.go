@@ -90,9 +90,9 @@ func fill(plan *Plan, mem reader, in interpreter, d description) error {
 	case !d.known:
 		return errors.New("the version of this Python can't be told")
 	case in.kind == oldCPython || d.version.before(3, 8):
-		return fmt.Errorf("Python %s is older than 3.8", d.version)
+		return fmt.Errorf("this is Python %s, which is older than 3.8", d.version)
 	case in.file.Machine() != elf.EM_X86_64:
-		return fmt.Errorf("Python on %s is not known", in.file.Machine())
+		return fmt.Errorf("how Python does it on %s is not known", in.file.Machine())
 	case d.version.before(3, 12):
 		return currentThreadState(plan, mem, in, d)
 	default:

@@ -3,16 +3,16 @@
 package gil
 
 import (
+	"bytes"
 	"errors"
 	"os"
-
-	"bytes"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"stageprof/agent/target"
 	"strings"
 	"testing"
+
+	"stageprof/agent/target"
 )
 
 // Every way in which compilers reach a thread-local variable, in libraries present at program start and
