@@ -32,13 +32,14 @@ type Cost struct {
 // Result is a calibration's outcome for each measured class.
 type Result map[elfsym.Class]Cost
 
-// The number of calls in a batch, and of batches: the quietest batch counts,
-// since whatever else runs on the machine only adds.
+// The number of calls in a batch, and of batches. The quietest batch counts,
+// since whatever else runs on the machine only adds; a batch is short enough to
+// pass undisturbed even on a busy machine.
 const (
-	batches        = 5
-	plainCalls     = 20000
-	emulatedCalls  = 1000
-	singleStepping = 200
+	batches        = 30
+	plainCalls     = 5000
+	emulatedCalls  = 100
+	singleStepping = 30
 )
 
 // Run measures the classes that a plan needs with the given attacher's

@@ -11,7 +11,8 @@ import (
 type Group string
 
 // The groups. Everything but Other is probed by default: Other holds queries
-// and set-up, which frameworks call in great number and which cost little.
+// and set-up (building graphs among it), which frameworks call in great number
+// and which cost little.
 const (
 	Launch    Group = "launch"
 	Sync      Group = "sync"
@@ -59,9 +60,11 @@ type rule struct {
 // rules are tried in order. They are patterns rather than a list of names so
 // that a function that a newer driver adds finds its group.
 var rules = []rule{
-	{Other, []string{"cuGraphics*"}},
 	{Launch, []string{"cuLaunch*"}},
-	{Graph, []string{"cuGraph*", "cuStreamBeginCapture*", "cuStreamEndCapture"}},
+	{Graph, []string{
+		"cuGraphLaunch", "cuGraphUpload", "cuGraphInstantiate*", "cuGraphExecUpdate", "cuGraphExecDestroy",
+		"cuStreamBeginCapture*", "cuStreamEndCapture",
+	}},
 	{Sync, []string{
 		"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize",
 		"cuStreamWaitEvent", "cuStreamWaitValue*",

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sync/errgroup"
 )
 
 // Mechanism is the way in which the kernel attaches probes.
@@ -115,17 +115,31 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 	return l, nil
 }
 
+// attachEach attaches side by side, since each attachment mostly waits for the
+// kernel's readers to pass.
 func (a Attacher) attachEach(executable *link.Executable, program *ebpf.Program, points []Point, one attachOne) (io.Closer, error) {
 	var links Links
+	var group errgroup.Group
+	group.SetLimit(parallel)
 	for _, p := range points {
-		l, err := one(executable, "", program, &link.UprobeOptions{Address: p.Offset, Cookie: p.Cookie, PID: a.PID})
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attaching probe at offset %#x: %w", p.Offset, err), links.Close())
-		}
-		links.Add(l)
+		group.Go(func() error {
+			l, err := one(executable, "", program, &link.UprobeOptions{Address: p.Offset, Cookie: p.Cookie, PID: a.PID})
+			if err != nil {
+				return fmt.Errorf("attaching probe at offset %#x: %w", p.Offset, err)
+			}
+			links.Add(l)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, errors.Join(err, links.Close())
 	}
 	return &links, nil
 }
+
+// parallel bounds the attachments and removals that are under way at a time:
+// each occupies a thread.
+const parallel = 32
 
 // Links is a set of attached probes that are taken off together.
 type Links struct {
@@ -150,15 +164,14 @@ func (l *Links) Close() error {
 	l.mu.Unlock()
 
 	errs := make([]error, len(links))
-	var wait sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(parallel)
 	for i, c := range links {
-		wait.Go(func() { errs[i] = c.Close() })
+		group.Go(func() error {
+			errs[i] = c.Close()
+			return nil
+		})
 	}
-	wait.Wait()
-	for i, err := range errs {
-		if errors.Is(err, os.ErrClosed) {
-			errs[i] = nil
-		}
-	}
+	_ = group.Wait() // the errors are in errs, all of them
 	return errors.Join(errs...)
 }
