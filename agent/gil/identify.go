@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"path/filepath"
 )
 
@@ -32,7 +33,10 @@ func describe(mem reader, in interpreter) (description, error) {
 		return d, err
 	}
 	d.version, d.known = exportedVersion(in)
-	if !d.known && hasTable {
+	if hasTable {
+		if d.known && d.version.minor != table.version.minor {
+			return d, fmt.Errorf("it is Python %s by one account and %s by another", d.version, table.version)
+		}
 		d.version, d.known = table.version, true
 	}
 	if !d.known {

@@ -126,6 +126,8 @@ func TestBroken(t *testing.T) {
 		{"SHORT", "libpython3.10.so.1.0", Unknown, "too few"},
 		{"ENDLESS", "libpython3.9.so.1.0", Unknown, errLists.Error()},
 		{"COOKIE", "libpython3.13.so.1.0", Unknown, "debug offsets"},
+		{"ANACHRONISM", "libpython3.11.so.1.0", Unknown, "debug offsets name version"},
+		{"CONTRADICTION", "libpython3.11.so.1.0", Unknown, "3.11.0 by one account and 3.32.0 by another"},
 		{"FREE_THREADED", "libpython3.13t.so.1.0", Unknown, "not started"},
 		{"CODE", "libpython3.12.so.1.0", Unknown, errNotGetter.Error()},
 		{"TEXT", "libpython3.12.so.1.0", Unknown, "decoding"},

@@ -68,7 +68,7 @@ func parseDebugTable(b []byte) (table debugTable, ok bool, err error) {
 		return debugTable{}, false, nil
 	}
 	field := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
-	if table.version, ok = versionFromHex(field(8)); !ok {
+	if table.version, ok = versionFromHex(field(8)); !ok || table.version.before(3, 13) {
 		return debugTable{}, false, fmt.Errorf("its debug offsets name version %#x", field(8))
 	}
 	table.freeThreaded = field(16) != 0

@@ -119,8 +119,10 @@ func TestParseDebugTable(t *testing.T) {
 	if _, ok, err := parseDebugTable([]byte(debugCookie)); ok || err != nil {
 		t.Fatalf("half a table gives %v, %v", ok, err)
 	}
-	if _, _, err := parseDebugTable(table(7)); err == nil {
-		t.Fatal("a table of no version is no error")
+	for _, version := range []uint64{7, 0x030c01f0} {
+		if _, _, err := parseDebugTable(table(version)); err == nil {
+			t.Fatalf("a table of version %#x is no error", version)
+		}
 	}
 	bad := table(0x030d00f0)
 	binary.LittleEndian.PutUint64(bad[192:], 1<<40)

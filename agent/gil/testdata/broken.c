@@ -20,6 +20,15 @@ uint64_t _PyRuntime[1024] = {[0 ... 1023] = (uintptr_t)_PyRuntime};
 uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x030d00f0, 1, [3 ... 1023] = 1ull << 60};
 #endif
 
+#ifdef ANACHRONISM // such a table in a version that has none
+uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x030b00f0};
+#endif
+
+#ifdef CONTRADICTION // two versions
+uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x032000f0};
+const unsigned long Py_Version = 0x030b00f0;
+#endif
+
 #ifdef FREE_THREADED // a free-threaded build without an interpreter
 uint64_t _PyRuntime[1024] = {COOKIE_TEXT, 0x030d00f0, 1};
 static __thread void *volatile tstate;
