@@ -34,7 +34,7 @@ trap 'exit 143' TERM
 # start_sim and start_torch replace their shell by the pipeline, so that $! is
 # the process to attach to.
 start_sim() {
-    PYTHONPATH=build/python LD_LIBRARY_PATH=build/sim exec "$PYTHON" sim/pipeline.py "$@"
+    exec "$PYTHON" sim/pipeline.py "$@"
 }
 
 start_torch() {
