@@ -13,12 +13,13 @@ only one). Everything runs in threads of this one process:
 With --copy sync the target loop itself waits for its copy to the host: the hidden bottleneck.
 With --copy async a post-process thread waits instead, and the loop goes on.
 
-It is meant for the simulated driver (sim/torch/run.sh VERSION sim/torch_pipeline.py ...), where it
-also tags the driver's truth with the stage path of each call; on real devices it just trains.
+It is meant for the simulated driver (sim/torch/run.sh VERSION sim/torch_pipeline.py ...); on real
+devices it just trains.
 
-Prints "pid N" first; "up" once every thread has warmed up, and waits for the ready file; a line of
-totals and "done" at the end, and holds if asked to. The driver's truth (SIMCUDA_TRUTH) holds exactly
-what was called between "up" and "done".
+The driver's truth is tagged with the stage path of each call, and counts from the moment at which
+the loops begin. Flags, files and output are those of pipeline.py, which needs no PyTorch.
+
+Output: "pid N" first, "ready" once every thread has warmed up, then a line of totals.
 """
 
 import argparse
@@ -57,20 +58,24 @@ def parse_arguments(argv=None):
                         help="iterations of each target loop (default: %(default)s)")
     parser.add_argument("--duration", type=float, default=0, metavar="S",
                         help="run for S seconds instead; 0: by iterations (default)")
-    parser.add_argument("--targets", type=int, default=1, metavar="N", help="target loops")
-    parser.add_argument("--drafters", type=int, default=1, metavar="N", help="drafter loops")
+    parser.add_argument("--targets", type=int, default=2, metavar="N",
+                        help="target loops (default: %(default)s)")
+    parser.add_argument("--drafters", type=int, default=2, metavar="N",
+                        help="drafter loops (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=0, metavar="R",
                         help="iterations per second of each target loop; 0: unlimited (default)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trim-every", type=int, default=16, metavar="N",
                         help="target iterations between two torch.cuda.empty_cache(), which unmaps "
                         "the allocator's free segments; 0: never (default: %(default)s)")
-    parser.add_argument("--ready-file", metavar="F", default=os.environ.get("STAGEPROF_READY"),
-                        help="wait until F exists before the loops (default: STAGEPROF_READY)")
-    parser.add_argument("--hold", metavar="F|-",
-                        help="wait until F exists, or stdin is closed, before leaving")
+    parser.add_argument("--ready-file", metavar="F", help="wait until F exists before the loops")
+    parser.add_argument("--exit-file", metavar="F", help="wait until F exists before leaving")
+    parser.add_argument("--announce-pid", metavar="F",
+                        help="write the process id to F once every thread has warmed up")
     parser.add_argument("--stats-json", metavar="F",
-                        help="write each stage's own perf_counter totals to F")
+                        help="write each stage's own perf_counter times to F")
+    parser.add_argument("--truth-json", metavar="F",
+                        help="write the simulated driver's truth of the loops to F")
     arguments = parser.parse_args(argv)
     if min(arguments.targets, arguments.drafters) < 1 or arguments.iterations < 0:
         parser.error("--targets and --drafters must be at least 1, --iterations at least 0")
@@ -97,21 +102,21 @@ class Truth:
         if self._reset:
             self._reset()
 
-    def write(self):
-        path = os.environ.get("SIMCUDA_TRUTH")
-        if self._write and path:
-            self._write(os.fsencode(path))
+    def write(self, path):
+        if not self._write:
+            raise SystemExit("--truth-json needs the simulated driver")
+        self._write(os.fsencode(path))
 
 
 class Stages:
-    """Opens stages: marks them for stageprof, tags the truth, and keeps own time totals."""
+    """Opens stages: marks them for stageprof, tags the truth, and keeps each span's own time."""
 
     def __init__(self, marker, truth):
         self._marker = marker
         self._truth = truth
         self._open = threading.local()
         self._lock = threading.Lock()
-        self._totals = collections.defaultdict(lambda: [0, 0, None, 0])
+        self._spans = collections.defaultdict(list)
 
     @contextlib.contextmanager
     def __call__(self, name):
@@ -131,23 +136,20 @@ class Stages:
     def _add(self, path, elapsed):
         thread = threading.current_thread()
         with self._lock:
-            row = self._totals[thread.native_id, thread.name, path]
-            row[0] += 1
-            row[1] += elapsed
-            row[2] = elapsed if row[2] is None else min(row[2], elapsed)
-            row[3] = max(row[3], elapsed)
+            self._spans[thread.native_id, thread.name, path].append(elapsed)
 
     def reset(self):
         with self._lock:
-            self._totals.clear()
+            self._spans.clear()
 
     def rows(self):
         """One row per thread and stage path; times in nanoseconds, of whole spans."""
         with self._lock:
             return [
-                {"tid": tid, "thread": thread, "stage_path": path, "spans": spans,
-                 "total_ns": total, "min_ns": least, "max_ns": most}
-                for (tid, thread, path), (spans, total, least, most) in sorted(self._totals.items())
+                {"tid": tid, "thread": thread, "stage_path": path, "spans": len(spans),
+                 "total_ns": sum(spans), "min_ns": min(spans), "max_ns": max(spans),
+                 "each_ns": spans}
+                for (tid, thread, path), spans in sorted(self._spans.items())
             ]
 
 
@@ -406,10 +408,10 @@ def wait_for(path):
         time.sleep(0.01)
 
 
-def write_json(path, value):
+def write_text(path, text):
     """Beside and renamed: who waits for the file finds it whole."""
     with open(path + ".partial", "w") as out:
-        json.dump(value, out, indent=1)
+        out.write(text)
     os.replace(path + ".partial", path)
 
 
@@ -424,7 +426,9 @@ def main():
     stages = Stages(stage, truth)
     pipeline = Pipeline(torch, arguments, stages)
     pipeline.warm_up()
-    print("up", flush=True)
+    print("ready", flush=True)
+    if arguments.announce_pid:
+        write_text(arguments.announce_pid, f"{os.getpid()}\n")
     if arguments.ready_file:
         wait_for(arguments.ready_file)
 
@@ -434,21 +438,20 @@ def main():
     pipeline.begin()
     pipeline.join()
     elapsed = time.perf_counter() - begin
-    truth.write()
+    if arguments.truth_json:
+        truth.write(arguments.truth_json)
 
     rows = stages.rows()
     if arguments.stats_json:
-        write_json(arguments.stats_json, {"pid": os.getpid(), "elapsed_s": elapsed, "stages": rows})
+        write_text(arguments.stats_json, json.dumps(
+            {"pid": os.getpid(), "elapsed_s": elapsed, "stages": rows}))
     steps = sum(row["spans"] for row in rows if row["stage_path"] == "optimizer_step")
-    print(f"torch {torch.__version__}: {steps} drafter steps in {elapsed:.3f} s, "
-          f"{steps / elapsed:.1f} per second")
-    print("done", flush=True)
-    if arguments.hold == "-":
-        sys.stdin.read()
-    elif arguments.hold:
-        wait_for(arguments.hold)
-    # Past the interpreter's teardown, which would call the driver and, in PyTorch 2.15, sometimes
-    # abort: what was counted until "done" is all there is.
+    print(f"torch {torch.__version__}, --copy {arguments.copy}: {steps} drafter steps in "
+          f"{elapsed:.3f} s, {steps / elapsed:.1f} per second", flush=True)
+    if arguments.exit_file:
+        wait_for(arguments.exit_file)
+    # Past the interpreter's teardown, which calls the driver once more and in which PyTorch 2.15
+    # sometimes aborts.
     sys.stderr.flush()
     os._exit(0)
 

@@ -50,17 +50,17 @@ type result struct {
 // run runs the pipeline to its end.
 func run(t *testing.T, args ...string) result {
 	t.Helper()
-	stats := filepath.Join(t.TempDir(), "stats.json")
+	dir := t.TempDir()
+	stats, truth := filepath.Join(dir, "stats.json"), filepath.Join(dir, "truth.json")
 	p := simtest.Start(t, simtest.Command{
 		Path: "./run.sh",
-		Args: append([]string{version(), "../torch_pipeline.py", "--stats-json", stats,
+		Args: append([]string{version(), "../torch_pipeline.py", "--stats-json", stats, "--truth-json", truth,
+			"--targets", "1", "--drafters", "1",
 			"--iterations", strconv.Itoa(n), "--trim-every", strconv.Itoa(trimEvery)}, args...),
 	})
-	p.WaitLine("up")
-	p.Ready()
-	p.WaitLine("done")
+	p.WaitLine("ready") // PyTorch is slow to import
 	p.Wait()
-	return result{truth: p.Truth(), spans: readSpans(t, stats)}
+	return result{truth: simtest.ReadTruth(t, truth), spans: readSpans(t, stats)}
 }
 
 func readSpans(t *testing.T, path string) map[string]uint64 {

@@ -218,11 +218,16 @@ static void launches(void) {
     CHECK(attributes.max_threads_per_block > 0);
 }
 
-static void entry_points(void) {
+static void entry_point(void) {
     void *address = NULL;
     int found = -1;
     OK(cudaGetDriverEntryPointByVersion("cuMemAlloc", &address, 3020, 0, &found));
     CHECK(found == 0 && address == driver_symbol("cuMemAlloc_v2"));
+}
+
+static void unknown_entry_point(void) {
+    void *address = NULL;
+    int found = -1;
     OK(cudaGetDriverEntryPointByVersion("cuNoSuchName", &address, 12000, 0, &found));
     CHECK(found != 0 && !address);
 }
@@ -235,12 +240,13 @@ int main(void) {
     memcpy(&write, &address, sizeof(write));
 
     devices();
+    unknown_entry_point();
     reset();
     errors();
     memory();
     streams();
     launches();
-    entry_points();
+    entry_point();
     write(getenv("SIMCUDA_TRUTH"));
     puts("done");
     fflush(stdout);
