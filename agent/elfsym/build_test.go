@@ -74,6 +74,7 @@ alias_two:
 	.type private, @function
 private:
 	int3
+label:
 	ret
 	.size private, 2
 

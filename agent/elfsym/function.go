@@ -46,6 +46,7 @@ func (f *File) Functions(offsets []uint64) error {
 	if len(unknown) == 0 {
 		return nil
 	}
+	defer f.r.drop()
 	best := make([]candidate, len(addrs))
 	tables, err := f.tables()
 	if err != nil {
@@ -112,14 +113,28 @@ func (f *File) tables() ([]symbolTable, error) {
 
 // offer puts a function symbol into the slot of the first address at or above its start.
 func offer(addrs []uint64, best []candidate, c candidate) {
-	if !c.raw.defined() || c.raw.typ() != elf.STT_FUNC && c.raw.typ() != elf.STT_GNU_IFUNC && !c.raw.code() ||
-		c.raw.name == 0 || elf.SectionIndex(c.raw.shndx) == elf.SHN_ABS {
+	if !namesCode(c.raw) {
 		return
 	}
 	i, _ := slices.BinarySearch(addrs, c.raw.value)
 	if i < len(addrs) && (!best[i].exists || better(c.raw, best[i].raw)) {
 		best[i] = c
 	}
+}
+
+// namesCode tells whether a symbol may be the name of a function. Local labels without type and
+// size are not: on arm64 every change between code and data has one.
+func namesCode(s rawSymbol) bool {
+	if !s.defined() || s.name == 0 || elf.SectionIndex(s.shndx) == elf.SHN_ABS {
+		return false
+	}
+	switch s.typ() {
+	case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+		return true
+	case elf.STT_NOTYPE:
+		return s.size != 0 || elf.ST_BIND(s.info) != elf.STB_LOCAL
+	}
+	return false
 }
 
 // better orders symbols for one address: the nearer start, then a typed one, then a global

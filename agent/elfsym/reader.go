@@ -72,6 +72,15 @@ func (r *reader) block(n uint64) ([]byte, error) {
 	return b, nil
 }
 
+// drop empties the cache: after a pass over a whole table little of it will be asked for again,
+// and an agent holds many files.
+func (r *reader) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.blocks)
+	r.next = 0
+}
+
 func (r *reader) fetch(off uint64, b []byte) error {
 	n, err := r.r.ReadAt(b, int64(off))
 	if n == len(b) {

@@ -104,6 +104,7 @@ func (t symbolTable) each(visit func(i uint64, s rawSymbol) error) error {
 
 // list returns the defined symbols whose names match; finish completes each of them.
 func (f *File) list(t symbolTable, match func(string) bool, finish func(i uint64, s *Symbol)) ([]Symbol, error) {
+	defer f.r.drop()
 	var out []Symbol
 	budget := maxNameBytes
 	err := t.each(func(i uint64, raw rawSymbol) error {

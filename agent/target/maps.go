@@ -47,8 +47,8 @@ func (p *Process) Mappings() ([]Mapping, error) {
 	if err != nil {
 		return nil, p.fail(action, err, unix.CAP_SYS_PTRACE)
 	}
-	if len(ms) == 0 { // a process that is exiting has none
-		return nil, p.fail(action, io.ErrUnexpectedEOF)
+	if len(ms) == 0 { // only a process that is exiting has none
+		return nil, p.fail(action, unix.ESRCH)
 	}
 	return ms, nil
 }

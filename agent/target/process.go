@@ -246,7 +246,7 @@ func (p *Process) fail(action string, err error, caps ...int) error {
 	switch {
 	case stateErr != nil:
 		return fmt.Errorf("%s: %w", action, stateErr)
-	case exited:
+	case exited, errors.Is(err, unix.ESRCH): // the latter while it is exiting
 		return fmt.Errorf("%s: %w", action, ErrTargetExited)
 	case denied(err):
 		return p.deny(action, caps...)
