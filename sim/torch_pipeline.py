@@ -36,9 +36,6 @@ import threading
 import time
 import traceback
 
-# Read by PyTorch when it is imported, below.
-os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-
 HIDDEN = 256  # width of the hidden states
 LAYERS = 6  # of the target
 PACKED_LAYERS = (1, 3, 5)  # whose hidden states the drafter learns from
@@ -46,6 +43,17 @@ VOCABULARY = 4096
 TOKEN_COUNTS = (256, 512, 768, 1024)  # a batch has one of these
 QUEUE_DEPTH = 4  # packets under way per target
 LOG_EVERY = 10  # drafter steps between two readings of the loss
+
+# Read by PyTorch when it is imported and by the simulated driver when it is loaded, both later;
+# what the environment says already, stays.
+ENVIRONMENT = {
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    # What the driver's calls cost.
+    "SIMCUDA_LAUNCH_NS": "2000",
+    "SIMCUDA_MAP_NS": "40000",
+    "SIMCUDA_UNMAP_NS": "60000",
+    "SIMCUDA_COPY_GBPS": "12",
+}
 
 
 def parse_arguments(argv=None):
@@ -65,6 +73,10 @@ def parse_arguments(argv=None):
     parser.add_argument("--rate", type=float, default=0, metavar="R",
                         help="iterations per second of each target loop; 0: unlimited (default)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kernel-us", type=float, default=60, metavar="T",
+                        help="duration of a kernel on its stream (default: %(default)s)")
+    parser.add_argument("--sched", choices=("spin", "yield", "block"), default="block",
+                        help="how the driver waits (default: %(default)s)")
     parser.add_argument("--trim-every", type=int, default=16, metavar="N",
                         help="target iterations between two torch.cuda.empty_cache(), which unmaps "
                         "the allocator's free segments; 0: never (default: %(default)s)")
@@ -79,9 +91,16 @@ def parse_arguments(argv=None):
     arguments = parser.parse_args(argv)
     if min(arguments.targets, arguments.drafters) < 1 or arguments.iterations < 0:
         parser.error("--targets and --drafters must be at least 1, --iterations at least 0")
-    if min(arguments.duration, arguments.rate, arguments.trim_every) < 0:
-        parser.error("--duration, --rate and --trim-every must not be negative")
+    if min(arguments.duration, arguments.rate, arguments.kernel_us, arguments.trim_every) < 0:
+        parser.error("--duration, --rate, --kernel-us and --trim-every must not be negative")
     return arguments
+
+
+def prepare_environment(arguments):
+    chosen = {"SIMCUDA_KERNEL_NS": str(round(arguments.kernel_us * 1000)),
+              "SIMCUDA_SCHED": arguments.sched}
+    for name, value in {**ENVIRONMENT, **chosen}.items():
+        os.environ.setdefault(name, value)
 
 
 class Truth:
@@ -418,6 +437,7 @@ def write_text(path, text):
 def main():
     arguments = parse_arguments()
     print("pid", os.getpid(), flush=True)
+    prepare_environment(arguments)
 
     import torch
     from stageprof import stage
