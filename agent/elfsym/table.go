@@ -9,7 +9,7 @@ import (
 const (
 	maxName      = 64 << 10  // bytes; C++ names of several kilobytes exist
 	maxSymbols   = 8 << 20   // entries of one table
-	maxNameBytes = 512 << 20 // bytes of names looked at in one listing
+	maxNameBytes = 256 << 20 // bytes of names looked at in one listing
 )
 
 // stringTable is a range of the file that holds NUL-terminated strings.
