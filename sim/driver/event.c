@@ -3,7 +3,6 @@
 #include "event.h"
 
 #include "capture.h"
-#include "clock.h"
 #include "context.h"
 #include "streams.h"
 
@@ -64,10 +63,7 @@ static CUresult record(CUevent event, CUstream handle) {
     event->capture = s->capture;
     if (s->capture)
         return CUDA_SUCCESS;
-    event->point = stream_now(s);
-    uint64_t now = now_ns();
-    if (event->point.end < now)
-        event->point.end = now; // an idle stream reaches the event as it is recorded
+    event->point = stream_mark(s);
     event->recorded = true;
     return CUDA_SUCCESS;
 }

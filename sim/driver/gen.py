@@ -63,7 +63,7 @@ ENTRIES = {
     jmp *{slot}(%rip)
 """,
     "nop5": """
-    nopl 0(%rax,%rax,1)
+    .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
     jmp *{slot}(%rip)
 """,
 }

@@ -85,8 +85,15 @@ static uint64_t others_end(const struct stream *s) {
     return is_blocking(s) ? load(&s->context->legacy.end) : 0;
 }
 
+static bool has_deferred(const struct stream *s) {
+    return s->deferred != __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE);
+}
+
+// Behind deferred work the timeline goes on from its end, even if that is past: what the deferred work
+// overruns is added when it is known (deferred.c).
 static void extend(struct stream *s, uint64_t ns) {
-    uint64_t end = later(later(now_ns(), s->end), others_end(s)) + ns;
+    uint64_t start = has_deferred(s) ? s->end : later(now_ns(), s->end);
+    uint64_t end = later(start, others_end(s)) + ns;
     __atomic_store_n(&s->end, end, __ATOMIC_RELAXED);
     raise_to(&s->context->end, end);
     if (is_blocking(s) && !is_legacy(s))
@@ -107,9 +114,8 @@ CUresult stream_submit(struct stream *s, const struct work *w) {
         pthread_mutex_unlock(&s->lock);
         return result;
     }
+    bool defer = has_deferred(s) || work_deferred(w);
     extend(s, w->ns);
-    bool behind = s->deferred != __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE);
-    bool defer = behind || work_deferred(w);
     if (defer)
         deferred_add(s, w, s->end);
     pthread_mutex_unlock(&s->lock);
@@ -118,14 +124,26 @@ CUresult stream_submit(struct stream *s, const struct work *w) {
     return CUDA_SUCCESS;
 }
 
-struct stream_point stream_now(struct stream *s) {
-    pthread_mutex_lock(&s->lock);
-    struct stream_point point = {
+static struct stream_point point_of(struct stream *s) {
+    return (struct stream_point){
         .stream = s,
         .end = is_legacy(s) ? later(s->end, load(&s->context->blocking_end)) : s->end,
         .deferred = s->deferred,
         .delay = s->delay,
     };
+}
+
+struct stream_point stream_now(struct stream *s) {
+    pthread_mutex_lock(&s->lock);
+    struct stream_point point = point_of(s);
+    pthread_mutex_unlock(&s->lock);
+    return point;
+}
+
+struct stream_point stream_mark(struct stream *s) {
+    pthread_mutex_lock(&s->lock);
+    extend(s, 0);
+    struct stream_point point = point_of(s);
     pthread_mutex_unlock(&s->lock);
     return point;
 }

@@ -43,7 +43,10 @@ void stream_init(struct stream *stream, struct context *context, unsigned flags,
 // Puts work on the stream (or into the graph that it is captured into).
 CUresult stream_submit(struct stream *stream, const struct work *work);
 
+// The point at which all that was submitted is over.
 struct stream_point stream_now(struct stream *stream);
+// The same, but not before now: where an idle stream is when something is recorded on it.
+struct stream_point stream_mark(struct stream *stream);
 bool stream_reached(const struct stream_point *point);
 // Waits until the point is reached; sched is CU_CTX_SCHED_*: how.
 void stream_wait(const struct stream_point *point, unsigned sched);

@@ -180,6 +180,14 @@ func (p *Process) Ready() {
 	}
 }
 
+// ReadyLate creates the second file that the tester latedl waits for.
+func (p *Process) ReadyLate() {
+	p.t.Helper()
+	if err := os.WriteFile(p.readyPath()+".late", nil, 0o644); err != nil {
+		p.t.Fatalf("simtest: creating the late ready file: %v", err)
+	}
+}
+
 // Release closes the process's stdin: a tester started with "--hold", "-" exits.
 func (p *Process) Release() {
 	p.t.Helper()

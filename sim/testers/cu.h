@@ -55,6 +55,7 @@ struct memcpy_2d {
     F(cuDevicePrimaryCtxRetain, (void **, int))                                                    \
     F(cuDevicePrimaryCtxSetFlags_v2, (int, unsigned))                                              \
     F(cuDevicePrimaryCtxSetFlags, (int, unsigned))                                                 \
+    F(cuDevicePrimaryCtxRelease_v2, (int))                                                         \
     F(cuCtxSetCurrent, (void *))                                                                   \
     F(cuCtxGetCurrent, (void **))                                                                  \
     F(cuCtxSynchronize, (void))                                                                    \
