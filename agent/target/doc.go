@@ -15,8 +15,8 @@
 // # Cost for the target
 //
 // The kernel produces /proc/PID/maps in pieces of a page (some forty mappings) per read call,
-// whatever the size of the reader's buffer, and holds the target's mmap lock (since 6.17 or so
-// only a lock of single mappings) no longer than for one piece. So a target with 20 000
-// mappings is held up by microseconds at a time. Nothing here reads smaps, which walks page
-// tables, and nothing sends signals or uses ptrace.
+// whatever the size of the reader's buffer, and lets go of the target's mappings between the
+// pieces. So a target with 20 000 mappings is held up a little several hundred times rather
+// than once for long. Nothing here reads smaps, which walks page tables, and nothing sends
+// signals or uses ptrace.
 package target
