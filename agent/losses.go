@@ -23,8 +23,6 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "the call's time does not add up and was rejected"},
 	bpf.ProbeCounterLOST_THREAD: {Reason: "no_thread_state", Kind: "calls",
 		Help: "the kernel had no memory for the thread's state"},
-	bpf.ProbeCounterLOST_CALLER: {Reason: "unreadable_caller", Kind: "other",
-		Help: "the caller's address could not be read; the calls are counted without it"},
 	bpf.ProbeCounterLOST_STAGE_ROW: {Reason: "stage_rows_full", Kind: "spans",
 		Help: "the table of stages is full: use fewer distinct stage names"},
 	bpf.ProbeCounterLOST_STAGE_DEPTH: {Reason: "stages_too_deep", Kind: "spans",

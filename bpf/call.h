@@ -31,19 +31,6 @@ static __always_inline void learn_trampoline(u64 sp)
 #endif
 }
 
-static __always_inline u64 caller_address(struct pt_regs *ctx)
-{
-#if defined(__TARGET_ARCH_x86)
-    u64 caller = 0;
-
-    if (read_user_u64(&caller, PT_REGS_SP(ctx)))
-        count(LOST_CALLER);
-    return caller;
-#else
-    return PT_REGS_RET(ctx);
-#endif
-}
-
 /* Each argument is loaded on its own path: the verifier allows no load from a
  * computed offset into the context. */
 #define LOAD_ARGUMENT(number)                                                                      \
@@ -155,18 +142,17 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     state->sp = sp;
     state->symbol = COOKIE_SYMBOL(cookie);
     state->size = call_size(ctx, cookie);
-    state->caller = caller_address(ctx);
     state->gil = gil_read(task, state);
     call_stage(state);
     state->off_base = state->off_total;
     state->begin = bpf_ktime_get_ns();
 }
 
-static __always_inline struct call_row *call_row(struct thread_state *state)
+static __always_inline struct call_row *call_row(struct thread_state *state, u64 caller)
 {
     static const struct call_row zero = {.min = ~0ULL};
     struct call_key key = {
-        .caller = state->caller,
+        .caller = caller,
         .thread = state->serial,
         .path = state->path,
         .symbol = state->symbol,
@@ -222,7 +208,9 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
         count(LOST_IMPOSSIBLE);
         return;
     }
-    row = call_row(state);
+    /* The kernel has put the return address back: the caller is known without
+     * reading the stack. */
+    row = call_row(state, PT_REGS_IP(ctx));
     if (!row) {
         count(LOST_ROW);
         return;

@@ -53,16 +53,15 @@ const (
 	ProbeCounterLOST_ROW             ProbeCounter = 3
 	ProbeCounterLOST_IMPOSSIBLE      ProbeCounter = 4
 	ProbeCounterLOST_THREAD          ProbeCounter = 5
-	ProbeCounterLOST_CALLER          ProbeCounter = 6
-	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 7
-	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 8
-	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 9
-	ProbeCounterLOST_MARKER          ProbeCounter = 10
-	ProbeCounterLOST_PATH            ProbeCounter = 11
-	ProbeCounterLOST_NAME_FULL       ProbeCounter = 12
-	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 13
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 14
-	ProbeCounterCOUNTERS             ProbeCounter = 15
+	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 6
+	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 7
+	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 8
+	ProbeCounterLOST_MARKER          ProbeCounter = 9
+	ProbeCounterLOST_PATH            ProbeCounter = 10
+	ProbeCounterLOST_NAME_FULL       ProbeCounter = 11
+	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 12
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 13
+	ProbeCounterCOUNTERS             ProbeCounter = 14
 )
 
 type ProbeGilPlan struct {
@@ -177,7 +176,6 @@ type ProbeThreadState struct {
 	Begin       uint64
 	OffBase     uint64
 	Size        uint64
-	Caller      uint64
 	Path        uint32
 	Symbol      uint16
 	Gil         uint8

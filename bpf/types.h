@@ -42,7 +42,6 @@ enum counter {
     LOST_ROW,             /* calls that found no room for a new row */
     LOST_IMPOSSIBLE,      /* calls with a duration that cannot be */
     LOST_THREAD,          /* calls of a thread for which no state could be made */
-    LOST_CALLER,          /* return addresses that could not be read (the calls are counted) */
     LOST_STAGE_ROW,       /* spans that found no room for a new row */
     LOST_STAGE_DEPTH,     /* stages nested deeper than MAX_DEPTH */
     LOST_STAGE_THREAD,    /* markers of a thread for which no state could be made */
@@ -98,7 +97,7 @@ struct gil_plan {
 };
 
 struct call_key {
-    u64 caller; /* return address, 0 when unreadable */
+    u64 caller; /* return address */
     u32 thread; /* serial number of the thread incarnation */
     u32 path;
     u16 symbol;
@@ -179,7 +178,6 @@ struct thread_state {
     u64 begin;  /* of the call */
     u64 off_base;
     u64 size;
-    u64 caller;
     u32 path;
     u16 symbol;
     u8 gil;
