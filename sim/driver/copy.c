@@ -172,17 +172,17 @@ static CUresult copy_2d(const struct memcpy_2d *m, CUstream stream, bool wait) {
     return copy_box(&box, to->type, from->type, stream, wait);
 }
 
-API(cuMemcpy2D)(const struct memcpy_2d *m) {
+// The first versions of these (without a suffix) took structures of another layout and are not
+// simulated.
+
+API(cuMemcpy2D_v2)(const struct memcpy_2d *m) {
     return copy_2d(m, NULL, true);
 }
-ALIAS(cuMemcpy2D_v2, cuMemcpy2D);
-ALIAS(cuMemcpy2DUnaligned, cuMemcpy2D);
-ALIAS(cuMemcpy2DUnaligned_v2, cuMemcpy2D);
+ALIAS(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2);
 
-API(cuMemcpy2DAsync)(const struct memcpy_2d *m, CUstream stream) {
+API(cuMemcpy2DAsync_v2)(const struct memcpy_2d *m, CUstream stream) {
     return copy_2d(m, stream, false);
 }
-ALIAS(cuMemcpy2DAsync_v2, cuMemcpy2DAsync);
 
 static CUresult copy_3d(const struct memcpy_3d *m, CUstream stream, bool wait) {
     CUresult result = driver_ready();
@@ -204,17 +204,26 @@ static CUresult copy_3d(const struct memcpy_3d *m, CUstream stream, bool wait) {
     return copy_box(&box, to->type, from->type, stream, wait);
 }
 
-API(cuMemcpy3D)(const struct memcpy_3d *m) {
+API(cuMemcpy3D_v2)(const struct memcpy_3d *m) {
     return copy_3d(m, NULL, true);
 }
-ALIAS(cuMemcpy3D_v2, cuMemcpy3D);
-ALIAS(cuMemcpy3DPeer, cuMemcpy3D);
 
-API(cuMemcpy3DAsync)(const struct memcpy_3d *m, CUstream stream) {
+API(cuMemcpy3DAsync_v2)(const struct memcpy_3d *m, CUstream stream) {
     return copy_3d(m, stream, false);
 }
-ALIAS(cuMemcpy3DAsync_v2, cuMemcpy3DAsync);
-ALIAS(cuMemcpy3DPeerAsync, cuMemcpy3DAsync);
+
+// The peer forms put contexts where the others have reserved fields.
+API(cuMemcpy3DPeer)(const struct memcpy_3d *m) {
+    CUresult result = copy_3d(m, NULL, true);
+    truth_bytes(0);
+    return result;
+}
+
+API(cuMemcpy3DPeerAsync)(const struct memcpy_3d *m, CUstream stream) {
+    CUresult result = copy_3d(m, stream, false);
+    truth_bytes(0);
+    return result;
+}
 
 // Batches
 

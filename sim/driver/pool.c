@@ -161,10 +161,7 @@ API(cuMemAllocAsync)(CUdeviceptr *address, size_t size, CUstream stream) {
 API(cuMemAllocFromPoolAsync)
 (CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream) {
     CUresult result = pool_ready(pool);
-    if (!result)
-        result = allocate(address, size, pool, stream);
-    truth_bytes(0); // not one of the functions whose bytes are counted
-    return result;
+    return result ? result : allocate(address, size, pool, stream);
 }
 
 API(cuMemFreeAsync)(CUdeviceptr address, CUstream handle) {
@@ -188,6 +185,7 @@ static CUresult managed(CUdeviceptr address, size_t size, CUstream handle) {
 }
 
 API(cuMemPrefetchAsync)(CUdeviceptr address, size_t size, CUdevice device UNUSED, CUstream stream) {
+    truth_bytes(size);
     return managed(address, size, stream);
 }
 
@@ -199,6 +197,7 @@ struct location {
 API(cuMemPrefetchAsync_v2)
 (CUdeviceptr address, size_t size, struct location to UNUSED, unsigned flags UNUSED,
  CUstream stream) {
+    truth_bytes(size);
     return managed(address, size, stream);
 }
 

@@ -89,8 +89,8 @@ static bool has_deferred(const struct stream *s) {
     return s->deferred != __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE);
 }
 
-// Behind deferred work the timeline goes on from its end, even if that is past: what the deferred work
-// overruns is added when it is known (deferred.c).
+// Behind deferred work the timeline goes on from its end, even if that is past: what the deferred
+// work overruns is added when it is known (deferred.c).
 static void extend(struct stream *s, uint64_t ns) {
     uint64_t start = has_deferred(s) ? s->end : later(now_ns(), s->end);
     uint64_t end = later(start, others_end(s)) + ns;
