@@ -182,7 +182,10 @@ class Driver:
     def __init__(self, path):
         for name, value in DRIVER_COSTS.items():
             os.environ.setdefault(name, value)
-        library = ctypes.CDLL(path)
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            sys.exit("loading the driver: %s" % error)
         self._bind(library)
         self.holding_gil = Driver.__new__(Driver)
         self.holding_gil._bind(ctypes.PyDLL(path))

@@ -271,6 +271,8 @@ class StageObject(Case):
 
     def test_no_leak(self):
         kept = stage("leak")
+        with kept:
+            pass
         before = sys.getrefcount(kept)
         for _ in range(1000):
             with stage("leak"):

@@ -332,8 +332,10 @@ static inline struct thread_record *own_record(void) {
 // Stages
 
 typedef struct {
-    PyObject_HEAD const struct stageprof_name *name;
+    PyObject ob_base; // what PyObject_HEAD stands for
+    const struct stageprof_name *name;
     uint32_t index;
+    PyObject *enter, *exit; // bound methods, see kept_get
 } Stage;
 
 static int grow_frames(struct thread_record *r) {
@@ -450,6 +452,7 @@ static Stage *new_stage(PyObject *name) {
         return NULL;
     stage->name = interned;
     stage->index = index;
+    stage->enter = stage->exit = NULL;
     // Not kept when the names have run out: the table stays bounded.
     if (index < MAX_STAGES - 1 && PyDict_SetItem(stages_by_name, name, (PyObject *)stage) < 0) {
         Py_DECREF(stage);
@@ -566,6 +569,80 @@ static PyType_Spec stage_spec = {
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = stage_slots,
 };
+
+// Before Python 3.14 a `with` statement makes two bound methods and throws them
+// away, which is a good part of its cost. A stage makes them once: this
+// descriptor stands before the method and hands out the stage's own. It returns
+// the plain method to those who ask the type.
+typedef struct {
+    PyObject ob_base;
+    PyObject *method;
+    size_t offset; // in Stage, of the bound method
+} KeptMethod;
+
+static PyObject *kept_get(PyObject *self, PyObject *stage, PyObject *type) {
+    KeptMethod *kept = (KeptMethod *)self;
+    if (stage == NULL || Py_TYPE(stage) != stage_type)
+        return Py_TYPE(kept->method)->tp_descr_get(kept->method, stage, type);
+    PyObject **place = (PyObject **)((char *)stage + kept->offset);
+    if (*place == NULL) {
+        PyObject *bound = Py_TYPE(kept->method)->tp_descr_get(kept->method, stage, type);
+        // The two refer to each other: only for stages that live forever.
+        if (bound == NULL || ((Stage *)stage)->index == MAX_STAGES - 1)
+            return bound;
+        *place = bound;
+    }
+    Py_INCREF(*place);
+    return *place;
+}
+
+static void kept_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_DECREF(((KeptMethod *)self)->method);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot kept_slots[] = {
+    {Py_tp_descr_get, kept_get},
+    {Py_tp_dealloc, kept_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec kept_spec = {
+    .name = "stageprof.KeptMethod",
+    .basicsize = sizeof(KeptMethod),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = kept_slots,
+};
+
+// Puts the descriptor before the method of stage_type that has this name.
+static int keep_method(PyTypeObject *kept_type, const char *name, size_t offset) {
+    PyObject *method = PyObject_GetAttrString((PyObject *)stage_type, name);
+    if (method == NULL)
+        return -1;
+    KeptMethod *kept = PyObject_New(KeptMethod, kept_type);
+    if (kept == NULL) {
+        Py_DECREF(method);
+        return -1;
+    }
+    kept->method = method;
+    kept->offset = offset;
+    int result = PyObject_SetAttrString((PyObject *)stage_type, name, (PyObject *)kept);
+    Py_DECREF(kept);
+    return result;
+}
+
+static int make_stage_type(void) {
+    stage_type = (PyTypeObject *)PyType_FromSpec(&stage_spec);
+    PyTypeObject *kept_type = (PyTypeObject *)PyType_FromSpec(&kept_spec);
+    int result = -1;
+    if (stage_type != NULL && kept_type != NULL &&
+        keep_method(kept_type, "__enter__", offsetof(Stage, enter)) == 0)
+        result = keep_method(kept_type, "__exit__", offsetof(Stage, exit));
+    Py_XDECREF(kept_type);
+    return result;
+}
 
 // The module's functions
 
@@ -726,11 +803,10 @@ static struct PyModuleDef definition = {
 static int initialise(PyObject *module) {
     threading_module = PyImport_ImportModule("threading");
     stages_by_name = PyDict_New();
-    stage_type = (PyTypeObject *)PyType_FromSpec(&stage_spec);
     ended_threads.name = PyUnicode_FromString("(ended threads)");
     stage_texts[MAX_STAGES - 1] = PyUnicode_FromString(TOO_MANY);
-    if (threading_module == NULL || stages_by_name == NULL || stage_type == NULL ||
-        ended_threads.name == NULL || stage_texts[MAX_STAGES - 1] == NULL)
+    if (threading_module == NULL || stages_by_name == NULL || ended_threads.name == NULL ||
+        stage_texts[MAX_STAGES - 1] == NULL || make_stage_type() < 0)
         return -1;
     Py_INCREF(stage_type);
     if (PyModule_AddObject(module, "Stage", (PyObject *)stage_type) < 0)
