@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// puppet: does on its threads what stdin says, so that a test can attach, detach and look between
+// any two steps. A line is THREAD COMMAND [ARGUMENT]; each is answered by "ok NNNNNN", the number
+// of the line, when it is done. The first thread is "main"; the truth is tagged with the stage
+// path.
+//
+//   start NAME            (main only) makes a thread; its name is the kernel's name for it, too
+//   exit                  the thread ends
+//   begin NAME, end       a stage
+//   end-to DEPTH          ends stages until DEPTH are open
+//   process-begin NAME, process-end
+//   forget                a stage ends without passing the probe point, as if the probe had failed
+//   launch N              N times cuLaunchKernel
+//   below N               the same from a frame 64 KiB further down, over memory left untouched
+//   abandon               a cuStreamQuery that is left by longjmp
+//   hang                  a cuStreamQuery that never returns; answered by "inside"
+//   tag PATH              the truth's tag, until the next begin or end
+//   truth FILE            the truth so far
+//   markers FILE          opens the marker library: there is none before
+//   second FILE TRUTH     opens another driver, whose truth goes to TRUTH when the process exits
+//   query N               N times cuDriverGetVersion of that driver
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../marker/c/stageprof.h"
+#include "tester.h"
+
+enum { MAX_THREADS = 64, LINE = 4352, FAR = 64 << 10 };
+
+struct puppet {
+    char name[16];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    const char *order; // null: waiting for one
+    bool gone;
+};
+
+static struct puppet puppets[MAX_THREADS];
+static unsigned puppet_count;
+static void *context;
+
+static struct {
+    void (*begin)(const char *);
+    void (*end)(void);
+    void (*end_to)(uint32_t);
+    void (*process_begin)(const char *);
+    void (*process_end)(void);
+    const struct stageprof_thread *(*self)(void);
+} markers;
+
+static CUresult (*second_query)(int *);
+
+// What threads are told to do
+
+static void begin(const char *name) {
+    stage_begin(name);
+    if (markers.begin)
+        markers.begin(name);
+}
+
+static void end(void) {
+    if (markers.end)
+        markers.end();
+    stage_end();
+}
+
+static void end_to(const char *depth) {
+    markers.end_to((uint32_t)atoi(depth));
+    while (stage_path()[0])
+        stage_end();
+}
+
+static void forget(void) {
+    struct stageprof_thread *slot = (struct stageprof_thread *)markers.self();
+    slot->depth--;
+    stage_end();
+}
+
+static void launch(const char *count) {
+    for (long i = atol(count); i > 0; i--)
+        MUST(cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
+}
+
+static __attribute__((noinline)) void below(const char *count) {
+    char *volatile far = alloca(FAR);
+    (void)far;
+    launch(count);
+}
+
+static __thread jmp_buf out;
+
+static void leave(void) {
+    longjmp(out, 1);
+}
+
+static void abandon(void) {
+    if (setjmp(out))
+        return;
+    cu.simcuda_set_hook(leave);
+    cu.cuStreamQuery(NULL);
+    tester_fail("a call that longjmp leaves has returned");
+}
+
+static void stay(void) {
+    puts("inside");
+    for (;;)
+        pause();
+}
+
+static void hang(void) {
+    cu.simcuda_set_hook(stay);
+    cu.cuStreamQuery(NULL);
+}
+
+static void open_markers(const char *path) {
+    void *library = dlopen(path, RTLD_NOW);
+    if (!library)
+        tester_fail("opening the marker library: %s", dlerror());
+    *(void **)&markers.begin = dlsym(library, "stageprof_begin");
+    *(void **)&markers.end = dlsym(library, "stageprof_end");
+    *(void **)&markers.end_to = dlsym(library, "stageprof_end_to");
+    *(void **)&markers.process_begin = dlsym(library, "stageprof_process_begin");
+    *(void **)&markers.process_end = dlsym(library, "stageprof_process_end");
+    *(void **)&markers.self = dlsym(library, "stageprof_self");
+}
+
+static void open_second(const char *arguments) {
+    char path[LINE], truth[LINE];
+    if (sscanf(arguments, "%4351s %4351s", path, truth) != 2)
+        tester_fail("second: two files are needed, not \"%s\"", arguments);
+    setenv("SIMCUDA_TRUTH", truth, 1);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        tester_fail("opening another driver: %s", dlerror());
+    *(void **)&second_query = dlsym(library, "cuDriverGetVersion");
+}
+
+static void query(const char *count) {
+    int version;
+    for (long i = atol(count); i > 0; i--)
+        MUST(second_query(&version), 0);
+}
+
+static void *serve(void *argument);
+
+static void start(const char *name) {
+    if (puppet_count == MAX_THREADS)
+        tester_fail("up to %d threads", MAX_THREADS);
+    struct puppet *p = &puppets[puppet_count++];
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->change, NULL);
+    if (pthread_create(&p->thread, NULL, serve, p))
+        tester_fail("starting a thread: %m");
+}
+
+// Obeys the part of a line after the thread's name.
+static void obey(const char *order) {
+    const struct {
+        const char *name;
+        void (*plain)(void);
+        void (*with)(const char *);
+    } commands[] = {
+        {"start", NULL, start},
+        {"begin", NULL, begin},
+        {"end", end, NULL},
+        {"end-to", NULL, end_to},
+        {"process-begin", NULL, markers.process_begin},
+        {"process-end", markers.process_end, NULL},
+        {"forget", forget, NULL},
+        {"launch", NULL, launch},
+        {"below", NULL, below},
+        {"abandon", abandon, NULL},
+        {"hang", hang, NULL},
+        {"tag", NULL, cu.simcuda_tag},
+        {"truth", NULL, cu.simcuda_write_truth},
+        {"markers", NULL, open_markers},
+        {"second", NULL, open_second},
+        {"query", NULL, query},
+    };
+    size_t length = strcspn(order, " ");
+    const char *argument = order + length + (order[length] == ' ');
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+        if (strlen(commands[i].name) != length || strncmp(commands[i].name, order, length))
+            continue;
+        if (commands[i].plain)
+            commands[i].plain();
+        else
+            commands[i].with(argument);
+        return;
+    }
+    tester_fail("unknown order \"%s\"", order);
+}
+
+// Handing over: the thread sleeps while it has no order, the first thread while it has one.
+
+static void set_order(struct puppet *p, const char *order) {
+    pthread_mutex_lock(&p->lock);
+    p->order = order;
+    pthread_cond_broadcast(&p->change);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static const char *await_order(struct puppet *p) {
+    pthread_mutex_lock(&p->lock);
+    while (!p->order)
+        pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return p->order;
+}
+
+static void await_obedience(struct puppet *p) {
+    pthread_mutex_lock(&p->lock);
+    while (p->order)
+        pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *serve(void *argument) {
+    struct puppet *p = argument;
+    pthread_setname_np(pthread_self(), p->name);
+    MUST(cu.cuCtxSetCurrent(context), 0);
+    for (;;) {
+        const char *order = await_order(p);
+        if (!strcmp(order, "exit"))
+            return NULL;
+        obey(order);
+        set_order(p, NULL);
+    }
+}
+
+static struct puppet *find(const char *name) {
+    for (unsigned i = 0; i < puppet_count; i++)
+        if (!puppets[i].gone && !strcmp(puppets[i].name, name))
+            return &puppets[i];
+    tester_fail("there is no thread \"%s\"", name);
+}
+
+static void hand_over(struct puppet *p, const char *order) {
+    set_order(p, order);
+    if (!strcmp(order, "exit")) {
+        pthread_join(p->thread, NULL);
+        p->gone = true;
+    } else if (strcmp(order, "hang")) {
+        await_obedience(p);
+    }
+}
+
+static void obey_line(char *line) {
+    char *order = strchr(line, ' ');
+    if (!order)
+        tester_fail("no order in \"%s\"", line);
+    *order++ = 0;
+    if (!strcmp(line, "main"))
+        obey(order);
+    else
+        hand_over(find(line), order);
+}
+
+int main(int argc, char **argv) {
+    static char line[LINE];
+    const struct number_option own[] = {{NULL, NULL, NULL}};
+    tester_options(argc, argv, "Does on its threads what stdin says.", own);
+    context = tester_context();
+    tester_ready();
+    for (long number = 1; fgets(line, sizeof(line), stdin); number++) {
+        line[strcspn(line, "\n")] = 0;
+        obey_line(line);
+        printf("ok %06ld\n", number);
+    }
+    return 0;
+}
