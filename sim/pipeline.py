@@ -47,8 +47,8 @@ MEAN_TOKENS = sum(TOKEN_COUNTS) / len(TOKEN_COUNTS)
 STATE_BYTES = KIB  # of packed hidden states per token
 PACKET_BYTES = max(TOKEN_COUNTS) * STATE_BYTES
 QUEUE_DEPTH = 4  # packets under way per target
-LOADING_S = 0.002  # what a target waits for its next batch
-LENGTHS_NS = 150_000  # the side stream's kernel, waited for with the GIL held
+LOADING_S = 0.004  # what a target waits for its next batch
+LENGTHS_NS = 100_000  # the side stream's kernel, waited for with the GIL held
 SEGMENT_BYTES = 2 * MIB  # what the allocator maps at a time
 SEGMENTS = 64  # that fit into a target's reserved addresses
 GROW_EVERY = 4  # iterations from one growth of a target's memory to the next
@@ -69,7 +69,7 @@ def parse_arguments(argv=None):
     )
     parser.add_argument("--copy", choices=("sync", "async"), default="sync",
                         help="who waits for the copy of the hidden states (default: %(default)s)")
-    parser.add_argument("--iterations", type=int, default=500, metavar="N",
+    parser.add_argument("--iterations", type=int, default=300, metavar="N",
                         help="iterations of each target loop (default: %(default)s)")
     parser.add_argument("--duration", type=float, default=0, metavar="S",
                         help="run for S seconds instead; 0: by iterations (default)")
@@ -82,7 +82,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kernels", type=int, default=64, metavar="N",
                         help="launches of a target's forward (default: %(default)s)")
-    parser.add_argument("--kernel-us", type=float, default=60, metavar="T",
+    parser.add_argument("--kernel-us", type=float, default=150, metavar="T",
                         help="duration of a target's kernel on its stream (default: %(default)s)")
     parser.add_argument("--sched", choices=sorted(SCHED_FLAGS), default="block",
                         help="how the driver waits (default: %(default)s)")
