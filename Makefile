@@ -52,7 +52,7 @@ demo-torch: all ## the same with stock PyTorch (a 3 GB download, kept)
 
 .PHONY: test
 test: all ## every test that needs no PyTorch (as root: they load eBPF)
-	$(NEED) g++ unshare
+	$(NEED) g++ clang unshare
 	@scripts/test.sh
 
 .PHONY: test-torch
