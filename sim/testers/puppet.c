@@ -149,6 +149,30 @@ static void query(const char *count) {
         MUST(second_query(&version), 0);
 }
 
+// Handing over: the thread sleeps while it has no order, the first thread while it has one.
+
+static void set_order(struct puppet *p, const char *order) {
+    pthread_mutex_lock(&p->lock);
+    p->order = order;
+    pthread_cond_broadcast(&p->change);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static const char *await_order(struct puppet *p) {
+    pthread_mutex_lock(&p->lock);
+    while (!p->order)
+        pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return p->order;
+}
+
+static void await_obedience(struct puppet *p) {
+    pthread_mutex_lock(&p->lock);
+    while (p->order)
+        pthread_cond_wait(&p->change, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *serve(void *argument);
 
 static void start(const char *name) {
@@ -158,8 +182,10 @@ static void start(const char *name) {
     snprintf(p->name, sizeof(p->name), "%s", name);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->change, NULL);
+    p->order = "start";
     if (pthread_create(&p->thread, NULL, serve, p))
         tester_fail("starting a thread: %m");
+    await_obedience(p);
 }
 
 // Obeys the part of a line after the thread's name.
@@ -200,34 +226,11 @@ static void obey(const char *order) {
     tester_fail("unknown order \"%s\"", order);
 }
 
-// Handing over: the thread sleeps while it has no order, the first thread while it has one.
-
-static void set_order(struct puppet *p, const char *order) {
-    pthread_mutex_lock(&p->lock);
-    p->order = order;
-    pthread_cond_broadcast(&p->change);
-    pthread_mutex_unlock(&p->lock);
-}
-
-static const char *await_order(struct puppet *p) {
-    pthread_mutex_lock(&p->lock);
-    while (!p->order)
-        pthread_cond_wait(&p->change, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-    return p->order;
-}
-
-static void await_obedience(struct puppet *p) {
-    pthread_mutex_lock(&p->lock);
-    while (p->order)
-        pthread_cond_wait(&p->change, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
 static void *serve(void *argument) {
     struct puppet *p = argument;
     pthread_setname_np(pthread_self(), p->name);
     MUST(cu.cuCtxSetCurrent(context), 0);
+    set_order(p, NULL);
     for (;;) {
         const char *order = await_order(p);
         if (!strcmp(order, "exit"))

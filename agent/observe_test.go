@@ -1,0 +1,144 @@
+package agent_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/target"
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// losses is a Recording's losses by reason.
+func losses(r *recording.Recording) map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, l := range r.Losses {
+		counts[l.Reason] = l.Count
+	}
+	return counts
+}
+
+// lostCalls is how many calls were seen and not accounted.
+func lostCalls(r *recording.Recording) uint64 {
+	var n uint64
+	for _, l := range r.Losses {
+		if l.Kind == "calls" {
+			n += l.Count
+		}
+	}
+	return n
+}
+
+// expectAccounted fails unless every call that was seen is in a row or a loss.
+func expectAccounted(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	if reported, lost := counts(r).Total().Calls, lostCalls(r); r.Seen.Calls != reported+lost {
+		t.Errorf("%d calls seen, %d reported and %d lost", r.Seen.Calls, reported, lost)
+	}
+}
+
+func expectNoLosses(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	expectAccounted(t, r)
+	if len(r.Losses) > 0 {
+		t.Errorf("losses: %+v", r.Losses)
+	}
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(simtest.Patience)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after %v: %s", simtest.Patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// codeSize is how much of a function is looked at to find a probe in it.
+const codeSize = 16
+
+// awaitProbe waits until a function of a mapped library has a probe in its
+// first instructions: the target's copy then differs from the file.
+func awaitProbe(t *testing.T, pid int, library, symbol string) {
+	t.Helper()
+	original, address := code(t, pid, library, symbol)
+	eventually(t, fmt.Sprintf("a probe on %s in %q", symbol, library), func() bool {
+		return !bytes.Equal(original, memory(t, pid, address))
+	})
+}
+
+// probed tells whether a function of a mapped library has a probe now.
+func probed(t *testing.T, pid int, library, symbol string) bool {
+	t.Helper()
+	original, address := code(t, pid, library, symbol)
+	return !bytes.Equal(original, memory(t, pid, address))
+}
+
+// code returns a function's first bytes in its file, and its address in a
+// process.
+func code(t *testing.T, pid int, library, symbol string) ([]byte, uint64) {
+	t.Helper()
+	file, err := os.Open(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elf, err := elfsym.Open(file, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := elf.Lookup(symbol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := make([]byte, codeSize)
+	if _, err := file.ReadAt(original, int64(s.Offset)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mappings(t, pid) {
+		if m.Exec && m.Path == library && m.Offset <= s.Offset && s.Offset < m.Offset+(m.End-m.Start) {
+			return original, m.Start + s.Offset - m.Offset
+		}
+	}
+	t.Fatalf("process %d has not mapped %s of %q", pid, symbol, library)
+	return nil, 0
+}
+
+func mappings(t *testing.T, pid int) []target.Mapping {
+	t.Helper()
+	process, err := target.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer process.Close()
+	m, err := process.Mappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func memory(t *testing.T, pid int, address uint64) []byte {
+	t.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	b := make([]byte, codeSize)
+	if _, err := file.ReadAt(b, int64(address)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

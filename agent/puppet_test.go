@@ -1,0 +1,73 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"stageprof/sim/simtest"
+)
+
+// puppet is a target that does on its threads what it is told, so that a test
+// can attach and detach between any two steps (sim/testers/puppet.c).
+type puppet struct {
+	*simtest.Process
+	t      *testing.T
+	orders *os.File
+	given  int
+}
+
+// startPuppet starts a puppet that has called the driver already, but counts
+// from here on, with the marker library.
+func startPuppet(t *testing.T) *puppet {
+	t.Helper()
+	p := startPuppetWithoutMarkers(t)
+	p.order("main markers " + simtest.Markers(t))
+	return p
+}
+
+func startPuppetWithoutMarkers(t *testing.T) *puppet {
+	t.Helper()
+	process := simtest.Start(t, simtest.Tester(t, "puppet"))
+	process.Ready()
+	process.WaitLine("up")
+	// The other end of its standard input, once more.
+	orders, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", process.PID), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { orders.Close() })
+	return &puppet{Process: process, t: t, orders: orders}
+}
+
+// order has the puppet do things, one after the other.
+func (p *puppet) order(orders ...string) {
+	p.t.Helper()
+	for _, order := range orders {
+		if _, err := fmt.Fprintln(p.orders, order); err != nil {
+			p.t.Fatal(err)
+		}
+		p.given++
+		p.WaitLine(fmt.Sprintf("ok %06d", p.given))
+	}
+}
+
+// truthSoFar is what the driver has counted until now.
+func (p *puppet) truthSoFar() simtest.Truth {
+	p.t.Helper()
+	path := filepath.Join(p.t.TempDir(), "truth.json")
+	p.order("main truth " + path)
+	return simtest.ReadTruth(p.t, path)
+}
+
+// end lets the puppet exit and returns everything that the driver counted.
+func (p *puppet) end() simtest.Truth {
+	p.t.Helper()
+	if err := p.orders.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.Release()
+	p.Wait()
+	return p.Truth()
+}
