@@ -28,7 +28,7 @@ endef
 
 # link,SONAME: one library from the objects and the version script among the prerequisites. The driver stays
 # mapped when it is closed, as its truth is written at exit.
-link = $(CC) -shared -Wl,-soname,$(1) -Wl,--version-script=$(filter %.map,$^) -Wl,-z,now -Wl,-z,nodelete \
+link = $(CC) $(LDFLAGS) -shared -Wl,-soname,$(1) -Wl,--version-script=$(filter %.map,$^) -Wl,-z,now -Wl,-z,nodelete \
 	-Wl,--build-id -o $@ $(filter %.o,$^) -lpthread
 
 $(eval $(call entry_tables,real,))

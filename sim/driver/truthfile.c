@@ -46,16 +46,32 @@ static struct counters since_reset(const struct row *row) {
     return c;
 }
 
+// Length of the UTF-8 character at text, or 0: names of threads are cut at 15 bytes, and tags are
+// anyone's.
+static unsigned character(const unsigned char *text) {
+    unsigned char first = text[0];
+    unsigned length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    if (first > 0xf4)
+        return 0;
+    for (unsigned i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
 static void write_string(FILE *f, const char *text) {
     putc('"', f);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(f, "\\u%04x", c);
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        unsigned length = character(c);
+        if (!length)
+            fputs("\\ufffd", f);
+        else if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(f, "\\u%04x", *c);
         else
-            putc(c, f);
+            fwrite(c, 1, length, f);
+        c += length ? length : 1;
     }
     putc('"', f);
 }

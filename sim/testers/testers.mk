@@ -11,7 +11,7 @@ $(OBJ)/testers/%.o: testers/%.c
 
 $(OUT)/testers/%: $(OBJ)/testers/%.o $(OBJ)/testers/tester.o
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ -ldl -lpthread
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl -lpthread
 
 # The driver linked into the executable: its functions are in .symtab only.
 $(OBJ)/testers/static-%.o: testers/%.c
@@ -21,7 +21,7 @@ $(OBJ)/testers/static-%.o: testers/%.c
 $(OUT)/testers/calls-static: $(OBJ)/testers/static-calls.o $(OBJ)/testers/static-tester.o $(DRIVER_OBJECTS) \
 		$(addprefix $(OBJ)/entries/real/,entries.o procs.o)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ -ldl -lpthread
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl -lpthread
 
 $(OUT)/testers/libcallers.so: testers/libcallers/libcallers.c
 	@mkdir -p $(@D)
