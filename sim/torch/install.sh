@@ -94,6 +94,8 @@ flock -n 9 || {
     flock 9
 }
 find_installed && exit
+# We hold the lock, so these belong to nobody any more.
+rm -rf "$CACHE/torch-$VERSION-"*.partial.*
 
 partial=
 trap '[ -z "$partial" ] || rm -rf "$partial"' EXIT

@@ -280,12 +280,8 @@ func TestNothingIsMissing(t *testing.T) {
 			}
 		}
 	}
-	libraries, err := filepath.Glob(filepath.Join(home, "lib/python*/site-packages/torch/lib/*.so"))
-	if err != nil || len(libraries) == 0 {
-		t.Fatalf("no libraries of PyTorch in %q (%v)", home, err)
-	}
 	var imports int
-	for _, library := range libraries {
+	for _, library := range glob(t, home, "torch/lib/*.so") {
 		wanted, err := open(t, library).ImportedSymbols()
 		if err != nil {
 			t.Fatal(err)
@@ -306,6 +302,33 @@ func TestNothingIsMissing(t *testing.T) {
 	if imports < 100 {
 		t.Errorf("only %d imports found", imports)
 	}
+}
+
+// The wheels bring NVIDIA's public headers: our own declarations must lay
+// everything out as they do.
+func TestLayouts(t *testing.T) {
+	home := installed(t)
+	header := glob(t, home, "nvidia/*/include/cuda_runtime_api.h")[0]
+	major := "12"
+	if strings.HasSuffix(filepath.Dir(header), "cu13/include") {
+		major = "13"
+	}
+	// Triton's copy has the headers below crt/, which NVIDIA packs elsewhere.
+	headers := filepath.Dir(header) + " " + glob(t, home, "triton/backends/nvidia/include")[0]
+	out, err := exec.Command("make", "-C", "../cudart", "check-abi", "VERSION="+major, "CUDA_INCLUDE="+headers).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// glob returns the files of the installed packages that match; there is at least one.
+func glob(t *testing.T, home, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(home, "lib/python*/site-packages", pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("nothing matches %q in %q (%v)", pattern, home, err)
+	}
+	return files
 }
 
 // installed returns the folder of the installed wheel.
