@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -88,19 +87,15 @@ func TestTruthOfForkedChildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := run(t, "forker", args...)
-			got := p.Truth().Counts()
-			children := 0
-			for _, line := range p.Lines() {
-				var child struct{ Child int }
-				if json.Unmarshal([]byte(line), &child) == nil && child.Child != 0 {
-					children++
-					for k, n := range p.TruthOf(child.Child).Counts() {
-						got.Add(k, n)
-					}
+			got := simtest.Counts{}
+			all := p.AllTruth()
+			for _, truth := range all {
+				for k, n := range truth.Counts() {
+					got.Add(k, n)
 				}
 			}
-			if children != 3 {
-				t.Errorf("%d children, want 3", children)
+			if len(all) != 4 {
+				t.Errorf("%d processes have truth, want the parent and 3 children", len(all))
 			}
 			mustEqual(t, p.Expected(), got)
 		})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -240,6 +241,21 @@ func (p *Process) Truth() Truth {
 func (p *Process) TruthOf(pid int) Truth {
 	p.t.Helper()
 	return ReadTruth(p.t, p.truthPath(fmt.Sprint(pid)))
+}
+
+// AllTruth reads what the process and all its children that have ended counted, in the order of process IDs.
+func (p *Process) AllTruth() []Truth {
+	p.t.Helper()
+	paths, err := filepath.Glob(p.truthPath("*"))
+	if err != nil {
+		p.t.Fatalf("simtest: listing truth files: %v", err)
+	}
+	var all []Truth
+	for _, path := range paths {
+		all = append(all, ReadTruth(p.t, path))
+	}
+	slices.SortFunc(all, func(a, b Truth) int { return a.PID - b.PID })
+	return all
 }
 
 // Expected reads the counts that a tester printed: what the truth must hold.
