@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if calibrate.Target() {
+	if calibrate.Target() || runAgent() {
 		return
 	}
 	os.Exit(m.Run())

@@ -1,0 +1,113 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"stageprof/agent"
+	"stageprof/agent/probe"
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// agentRequest is what an agent in a process of its own is asked to do.
+type agentRequest struct {
+	PID    int
+	Probes string
+	Output string // where the Recording goes
+}
+
+const agentEnvironment = "STAGEPROF_TEST_AGENT"
+
+// runAgent is the agent's process: this test binary with a request in its
+// environment. It prints "live", and ends its window when its standard input
+// ends. It reports whether this process is one.
+func runAgent() bool {
+	text := os.Getenv(agentEnvironment)
+	if text == "" {
+		return false
+	}
+	if err := obeyRequest([]byte(text)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func obeyRequest(text []byte) error {
+	var request agentRequest
+	if err := json.Unmarshal(text, &request); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer stop()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	r, err := agent.Record(ctx, agent.Config{
+		PID: request.PID, Probes: request.Probes, Mechanism: probe.UprobeMulti,
+		Ready: func() error { _, err := fmt.Println("live"); return err },
+	})
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := recording.Write(&b, r); err != nil {
+		return err
+	}
+	return os.WriteFile(request.Output, b.Bytes(), 0o600)
+}
+
+// agentProcess is an agent that can be stopped and killed.
+type agentProcess struct {
+	*simtest.Process
+	t      *testing.T
+	output string
+}
+
+// startAgent starts a recording of a process; the probes are live when it
+// returns.
+func startAgent(t *testing.T, pid int) *agentProcess {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := filepath.Join(t.TempDir(), "recording")
+	request, err := json.Marshal(agentRequest{PID: pid, Probes: "all", Output: output})
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := simtest.Start(t, simtest.Command{Path: executable}.With(agentEnvironment+"="+string(request)))
+	process.WaitLine("live")
+	return &agentProcess{process, t, output}
+}
+
+// finish waits for the recording to end and reads it.
+func (a *agentProcess) finish() *recording.Recording {
+	a.t.Helper()
+	a.Wait()
+	file, err := os.Open(a.output)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := recording.Read(file)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return r
+}
+
+// interrupt ends the recording and reads it.
+func (a *agentProcess) interrupt() *recording.Recording {
+	a.t.Helper()
+	a.Release()
+	return a.finish()
+}
