@@ -635,12 +635,17 @@ static int keep_method(PyTypeObject *kept_type, const char *name, size_t offset)
 
 static int make_stage_type(void) {
     stage_type = (PyTypeObject *)PyType_FromSpec(&stage_spec);
+    if (stage_type == NULL)
+        return -1;
+    if (PY_VERSION_HEX >= 0x030e0000) // calls plain methods without binding them
+        return 0;
     PyTypeObject *kept_type = (PyTypeObject *)PyType_FromSpec(&kept_spec);
-    int result = -1;
-    if (stage_type != NULL && kept_type != NULL &&
-        keep_method(kept_type, "__enter__", offsetof(Stage, enter)) == 0)
+    if (kept_type == NULL)
+        return -1;
+    int result = keep_method(kept_type, "__enter__", offsetof(Stage, enter));
+    if (result == 0)
         result = keep_method(kept_type, "__exit__", offsetof(Stage, exit));
-    Py_XDECREF(kept_type);
+    Py_DECREF(kept_type);
     return result;
 }
 
