@@ -14,7 +14,11 @@ scripts/need.sh python-venv
 torch=$(sim/torch/install.sh "$TORCH")
 make --no-print-directory -C marker python PYTHON="$torch/bin/python"
 
-mapfile -t packages < <(git grep -lE '^//go:build torch$' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+mapfile -t files < <(git grep -lE '^//go:build torch$' -- '*_test.go')
+mapfile -t packages < <(dirname "${files[@]}" | sort -u | sed 's|^|./|')
+# Their packages hold other tests as well, which `make test` runs.
+tests=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(t .*/\1/p' "${files[@]}" | paste -sd '|' -)
+
 # shellcheck disable=SC2086 # TESTFLAGS is a list of words
-go test -json -count=1 -timeout 20m -tags torch ${TESTFLAGS:-} "${packages[@]}" |
+go test -json -count=1 -timeout 20m -tags torch -run "^($tests)\$" ${TESTFLAGS:-} "${packages[@]}" |
     "$PYTHON" scripts/testreport.py ${CI:+--allowed-skips .ci/allowed-skips}
