@@ -200,8 +200,9 @@ func (s *session) attachAll() error {
 		s.initThreads,
 		s.attachLoader,
 		s.attachMarkerLibs,
-		s.attachDrivers,
 		s.rememberImages,
+		s.attachAutograd,
+		s.attachDrivers,
 		s.openWindow,
 	} {
 		if err := step(); err != nil {

@@ -26,9 +26,11 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		return nil, err
 	}
 	cpu := agentCPU() - s.startCPU
-	// While the target is there, its latest libraries can still be named.
-	if err := s.names.refresh(); err != nil && !errors.Is(err, target.ErrTargetExited) {
-		return nil, err
+	// While the target's program is there, its latest libraries can still be named.
+	if end != recording.EndExec {
+		if err := s.names.refresh(); err != nil && !errors.Is(err, target.ErrTargetExited) {
+			return nil, err
+		}
 	}
 	detach := time.Now()
 	if err := s.probes.Close(); err != nil {
@@ -239,9 +241,10 @@ var gilStates = map[bpf.ProbeGilState]recording.GIL{
 }
 
 var attributions = map[bpf.ProbeAttribution]recording.Attribution{
-	bpf.ProbeAttributionATTRIBUTION_NONE:    recording.AttributionNone,
-	bpf.ProbeAttributionATTRIBUTION_OWN:     recording.AttributionOwn,
-	bpf.ProbeAttributionATTRIBUTION_PROCESS: recording.AttributionProcess,
+	bpf.ProbeAttributionATTRIBUTION_NONE:     recording.AttributionNone,
+	bpf.ProbeAttributionATTRIBUTION_OWN:      recording.AttributionOwn,
+	bpf.ProbeAttributionATTRIBUTION_AUTOGRAD: recording.AttributionAutograd,
+	bpf.ProbeAttributionATTRIBUTION_PROCESS:  recording.AttributionProcess,
 }
 
 func (d *drain) addCalls() error {

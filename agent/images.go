@@ -30,8 +30,10 @@ type mapped struct {
 }
 
 type openImage struct {
-	file *target.File
-	elf  *elfsym.File
+	path     string
+	file     *target.File
+	elf      *elfsym.File
+	noEngine bool // known to have no autograd engine to probe
 }
 
 // maxImages bounds the descriptors held: a training process maps some hundred
@@ -87,8 +89,19 @@ func (im *images) open(m target.Mapping) *openImage {
 		_ = file.Close()
 		return nil
 	}
-	im.files[key] = &openImage{file, elf}
+	im.files[key] = &openImage{path: m.Path, file: file, elf: elf}
 	return im.files[key]
+}
+
+// opened lists the files that could be opened, in order of address.
+func (im *images) opened() []*openImage {
+	var files []*openImage
+	for _, m := range im.spans {
+		if m.file != nil && !slices.Contains(files, m.file) {
+			files = append(files, m.file)
+		}
+	}
+	return files
 }
 
 // find returns the mapping of an address, nil if there is none.

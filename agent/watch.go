@@ -25,6 +25,18 @@ const (
 // watch lets the window pass and says what ended it. Meanwhile it attaches to
 // drivers and marker libraries that the target loads.
 func (s *session) watch(ctx context.Context) (recording.WindowEnd, error) {
+	end, err := s.wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	// Another program may have taken over, and even ended, since the last tick.
+	if execed, err := s.execed(); err != nil || execed {
+		return recording.EndExec, err
+	}
+	return end, nil
+}
+
+func (s *session) wait(ctx context.Context) (recording.WindowEnd, error) {
 	var over <-chan time.Time
 	if s.config.Duration > 0 {
 		timer := time.NewTimer(s.config.Duration)
@@ -59,8 +71,7 @@ type watcher struct {
 }
 
 func (w *watcher) tick() (recording.WindowEnd, error) {
-	ended, err := w.ended()
-	if err != nil || ended {
+	if execed, err := w.execed(); err != nil || execed {
 		return recording.EndExec, err
 	}
 	if err := w.lookForLibraries(); err != nil && !errors.Is(err, target.ErrTargetExited) {
@@ -73,8 +84,8 @@ func (w *watcher) tick() (recording.WindowEnd, error) {
 	return "", w.progress()
 }
 
-// ended tells whether the target now runs another program.
-func (s *session) ended() (bool, error) {
+// execed tells whether the target now runs another program.
+func (s *session) execed() (bool, error) {
 	var end uint32
 	if err := s.objects.TargetEnded.Get(&end); err != nil {
 		return false, fmt.Errorf("reading the target's state: %w", err)
@@ -100,6 +111,12 @@ func (w *watcher) lookForLibraries() error {
 // attachNew attaches to what has been mapped since the last look. Calls made
 // before that were not seen: the Recording says so.
 func (s *session) attachNew() error {
+	if err := s.rememberImages(); err != nil {
+		return err
+	}
+	if err := s.attachAutograd(); err != nil {
+		return err
+	}
 	markers, err := s.process.MarkerLibs()
 	if err != nil {
 		return err
@@ -121,10 +138,7 @@ func (s *session) attachNew() error {
 			return err
 		}
 	}
-	if err := s.detectLatePython(); err != nil {
-		return err
-	}
-	return s.rememberImages()
+	return s.detectLatePython()
 }
 
 func (s *session) attachLateDriver(d target.Driver) error {

@@ -7,8 +7,8 @@
 #ifndef STAGEPROF_CALL_H
 #define STAGEPROF_CALL_H
 
+#include "autograd.h"
 #include "gil.h"
-#include "stage.h"
 
 #if defined(__TARGET_ARCH_x86)
 /* At entry the stack pointer points at the return address; the return has
@@ -29,28 +29,6 @@ static __always_inline void learn_trampoline(u64 sp)
     if (!trampoline)
         read_user_u64(&trampoline, sp);
 #endif
-}
-
-/* Each argument is loaded on its own path: the verifier allows no load from a
- * computed offset into the context. */
-#define LOAD_ARGUMENT(number)                                                                      \
-    case number:                                                                                   \
-        value = PT_REGS_PARM##number(ctx);                                                         \
-        barrier_var(value);                                                                        \
-        break
-
-static __always_inline u64 argument(struct pt_regs *ctx, u8 number)
-{
-    u64 value = 0;
-
-    switch (number) {
-        LOAD_ARGUMENT(1);
-        LOAD_ARGUMENT(2);
-        LOAD_ARGUMENT(3);
-        LOAD_ARGUMENT(4);
-        LOAD_ARGUMENT(5);
-    }
-    return value;
 }
 
 /* Offsets of WidthInBytes, after which Height and Depth follow, in the public
@@ -108,6 +86,10 @@ static __always_inline void call_stage(struct thread_state *state)
     stage_seed(state);
     state->path = state->stage_path;
     state->attribution = ATTRIBUTION_OWN;
+    if (state->path != PATH_NONE)
+        return;
+    state->path = state->adopted;
+    state->attribution = ATTRIBUTION_AUTOGRAD;
     if (state->path != PATH_NONE)
         return;
     state->attribution = ATTRIBUTION_NONE;

@@ -16,9 +16,17 @@ import (
 type ProbeAttribution uint32
 
 const (
-	ProbeAttributionATTRIBUTION_NONE    ProbeAttribution = 0
-	ProbeAttributionATTRIBUTION_OWN     ProbeAttribution = 1
-	ProbeAttributionATTRIBUTION_PROCESS ProbeAttribution = 2
+	ProbeAttributionATTRIBUTION_NONE     ProbeAttribution = 0
+	ProbeAttributionATTRIBUTION_OWN      ProbeAttribution = 1
+	ProbeAttributionATTRIBUTION_AUTOGRAD ProbeAttribution = 2
+	ProbeAttributionATTRIBUTION_PROCESS  ProbeAttribution = 3
+)
+
+type ProbeAutograd uint32
+
+const (
+	ProbeAutogradAUTOGRAD_EXECUTE  ProbeAutograd = 0
+	ProbeAutogradAUTOGRAD_EVALUATE ProbeAutograd = 1
 )
 
 type ProbeCallKey struct {
@@ -116,6 +124,7 @@ type ProbeSharedEnums struct {
 	Attribution uint32
 	TargetEnd   uint32
 	Marker      uint32
+	Autograd    uint32
 	SizeKind    uint32
 }
 
@@ -188,6 +197,8 @@ type ProbeThreadState struct {
 	Foreign     uint32
 	StagePath   uint32
 	Seeded      uint32
+	Adopted     uint32
+	Pad         uint32
 	Open        [64]struct {
 		_       structs.HostLayout
 		Begin   uint64
@@ -204,6 +215,7 @@ type ProbeThreadState struct {
 const (
 	ProbeMapCalls         = "calls"
 	ProbeMapCounters      = "counters"
+	ProbeMapGraphTasks    = "graph_tasks"
 	ProbeMapNames         = "names"
 	ProbeMapPaths         = "paths"
 	ProbeMapProcessStages = "process_stages"
@@ -211,6 +223,7 @@ const (
 	ProbeMapStages        = "stages"
 	ProbeMapThreadStates  = "thread_states"
 	ProbeMapThreads       = "threads"
+	ProbeProgAutogradHit  = "autograd_hit"
 	ProbeProgDriverEntry  = "driver_entry"
 	ProbeProgDriverReturn = "driver_return"
 	ProbeProgDumpThreads  = "dump_threads"
@@ -276,6 +289,7 @@ type ProbeSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeProgramSpecs struct {
+	AutogradHit  *ebpf.ProgramSpec `ebpf:"autograd_hit"`
 	DriverEntry  *ebpf.ProgramSpec `ebpf:"driver_entry"`
 	DriverReturn *ebpf.ProgramSpec `ebpf:"driver_return"`
 	DumpThreads  *ebpf.ProgramSpec `ebpf:"dump_threads"`
@@ -294,6 +308,7 @@ type ProbeProgramSpecs struct {
 type ProbeMapSpecs struct {
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
 	Names         *ebpf.MapSpec `ebpf:"names"`
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
@@ -342,6 +357,7 @@ func (o *ProbeObjects) Close() error {
 type ProbeMaps struct {
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Counters      *ebpf.Map `ebpf:"counters"`
+	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
 	Names         *ebpf.Map `ebpf:"names"`
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
@@ -355,6 +371,7 @@ func (m *ProbeMaps) Close() error {
 	return _ProbeClose(
 		m.Calls,
 		m.Counters,
+		m.GraphTasks,
 		m.Names,
 		m.Paths,
 		m.ProcessStages,
@@ -386,6 +403,7 @@ type ProbeVariables struct {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbePrograms struct {
+	AutogradHit  *ebpf.Program `ebpf:"autograd_hit"`
 	DriverEntry  *ebpf.Program `ebpf:"driver_entry"`
 	DriverReturn *ebpf.Program `ebpf:"driver_return"`
 	DumpThreads  *ebpf.Program `ebpf:"dump_threads"`
@@ -400,6 +418,7 @@ type ProbePrograms struct {
 
 func (p *ProbePrograms) Close() error {
 	return _ProbeClose(
+		p.AutogradHit,
 		p.DriverEntry,
 		p.DriverReturn,
 		p.DumpThreads,

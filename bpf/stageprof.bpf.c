@@ -8,6 +8,8 @@
  * uprobe on the driver     a call begins                            per call, in the target
  * uretprobe on the driver  it ends                                  per call, in the target
  * uprobe on the markers    a stage begins or ends                   per marker, in the target
+ * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
+ *   autograd engine
  * uprobe on the loader     a library came or went: look again       per dlopen
  * sched_switch             time off the CPU, target's threads only  two compares for bystanders
  * task_rename, _exit,      thread names; open stages and calls of   rare
@@ -30,6 +32,7 @@ struct shared_enums {
     enum attribution attribution;
     enum target_end target_end;
     enum marker marker;
+    enum autograd autograd;
     enum size_kind size_kind;
 };
 const volatile struct shared_enums shared_enums = {};
@@ -75,6 +78,25 @@ int marker_hit(struct pt_regs *ctx)
         stage_begin(state, slot, name, depth, now);
     else
         stage_end(state, slot, depth, now);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int autograd_hit(struct pt_regs *ctx)
+{
+    u64 cookie = bpf_get_attach_cookie(ctx), graph_task;
+    struct thread_state *state;
+
+    if (!tracking || window_end || !is_target())
+        return 0;
+    state = thread_get(bpf_get_current_task_btf());
+    /* A shared pointer's first word is the pointer. */
+    if (!state || read_user_u64(&graph_task, argument(ctx, cookie >> 32)))
+        return 0;
+    if ((u32)cookie == AUTOGRAD_EXECUTE)
+        autograd_execute(state, graph_task);
+    else
+        autograd_evaluate(state, graph_task);
     return 0;
 }
 
@@ -191,9 +213,9 @@ int dump_threads(struct bpf_iter__task *ctx)
     state = thread_find(task);
     if (!state || !state->serial)
         return 0;
-    bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
     if (state->off_since && window_end > in_window_since(state->off_since))
         state->off_total += window_end - in_window_since(state->off_since);
+    bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
     stage_cut_all(state, window_end);
     return 0;
 }

@@ -93,6 +93,15 @@ struct {
     __type(value, u64);
 } slots SEC(".maps");
 
+/* Address of an autograd GraphTask -> path of the stage that called backward.
+ * Least recently used ones go: nothing tells when a task is over. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, u64);
+    __type(value, u32);
+} graph_tasks SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, COUNTERS);
@@ -145,6 +154,28 @@ static __always_inline u64 in_window_since(u64 begin)
     u64 start = window_start;
 
     return begin < start ? start : begin;
+}
+
+/* Each argument is loaded on its own path: the verifier allows no load from a
+ * computed offset into the context. */
+#define LOAD_ARGUMENT(number)                                                                      \
+    case number:                                                                                   \
+        value = PT_REGS_PARM##number(ctx);                                                         \
+        barrier_var(value);                                                                        \
+        break
+
+static __always_inline u64 argument(struct pt_regs *ctx, u8 number)
+{
+    u64 value = 0;
+
+    switch (number) {
+        LOAD_ARGUMENT(1);
+        LOAD_ARGUMENT(2);
+        LOAD_ARGUMENT(3);
+        LOAD_ARGUMENT(4);
+        LOAD_ARGUMENT(5);
+    }
+    return value;
 }
 
 static __always_inline u32 log2_bucket(u64 v)

@@ -30,6 +30,7 @@ enum gil_reading {
 enum attribution {
     ATTRIBUTION_NONE,
     ATTRIBUTION_OWN,
+    ATTRIBUTION_AUTOGRAD,
     ATTRIBUTION_PROCESS,
 };
 
@@ -65,6 +66,14 @@ enum marker {
     MARKER_END,
     MARKER_PROCESS_BEGIN,
     MARKER_PROCESS_END,
+};
+
+/* Which function of the autograd engine a probe stands on; the low half of its
+ * cookie. The high half is the number of the argument that points to the
+ * shared pointer to the GraphTask. */
+enum autograd {
+    AUTOGRAD_EXECUTE,  /* on the thread that called backward: the pass begins */
+    AUTOGRAD_EVALUATE, /* on any thread: one function of the pass */
 };
 
 /* Where a call's size is. */
@@ -195,6 +204,8 @@ struct thread_state {
     u32 foreign;    /* of these, opened through another copy of the library */
     u32 stage_path; /* path of the innermost open stage */
     u32 seeded;     /* the stack is followed since it was known */
+    u32 adopted;    /* path of the stage whose backward pass the thread works on */
+    u32 pad;
     struct open_stage open[MAX_DEPTH];
 };
 
