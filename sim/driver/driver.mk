@@ -4,7 +4,11 @@ DRIVER_SOURCES := $(wildcard driver/*.c)
 DRIVER_OBJECTS := $(DRIVER_SOURCES:driver/%.c=$(OBJ)/driver/%.o) $(OBJ)/driver/dispatch.o
 DRIVER_TABLES := driver/gen.py driver/exports.txt driver/procs.txt
 
-driver: $(OUT)/libcuda.so.1
+driver: $(OUT)/libcuda.so.1 $(OUT)/libcuda.so
+
+# What a linker, and Triton, look for.
+$(OUT)/libcuda.so: $(OUT)/libcuda.so.1
+	ln -sf libcuda.so.1 $@
 
 $(OBJ)/driver/%.o: driver/%.c
 	@mkdir -p $(@D)

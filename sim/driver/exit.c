@@ -14,7 +14,8 @@
 
 enum {
     SETTLE_MS = 20, // a call that counted itself needs a moment to return
-    HOLD_MS = 500,  // longer could block another library's destructor that joins the held thread
+    SETTLE_ROUNDS = 50,
+    HOLD_MS = 500, // longer could block another library's destructor that joins the held thread
 };
 
 bool exit_flag;
@@ -68,9 +69,8 @@ __attribute__((destructor)) static void write_at_exit(void) {
     __atomic_store_n(&exit_flag, true, __ATOMIC_SEQ_CST);
     membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     if (threads_all()->next) {
-        do
+        for (int i = 0; i < SETTLE_ROUNDS && (i == 0 || !settled()); i++)
             sleep_ms(SETTLE_MS);
-        while (!settled());
     }
     write_truth();
 }
