@@ -5,7 +5,6 @@
 #include "context.h"
 #include "function.h"
 #include "stream.h"
-#include "work.h"
 
 struct dimensions {
     unsigned x, y, z;
@@ -33,8 +32,7 @@ static CUresult launch(CUfunction function, struct dimensions grid, struct dimen
     if (!grid_valid(grid) || !block_valid(block) || shared > function_shared(function))
         return CUDA_ERROR_INVALID_VALUE;
     spend_ns(config.launch_ns);
-    struct work work = kernel_work();
-    return stream_submit(stream, &work);
+    return stream_launch(stream);
 }
 
 API(cuLaunchKernel)

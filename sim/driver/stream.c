@@ -100,14 +100,7 @@ static void extend(struct stream *s, uint64_t ns) {
         raise_to(&s->context->blocking_end, end);
 }
 
-// Nothing to order and no effect: a kernel that takes no time costs no clock reading and no lock.
-static bool is_idle(const struct stream *s, const struct work *w) {
-    return w->kind == WORK_KERNEL && !w->ns && !s->capture;
-}
-
 CUresult stream_submit(struct stream *s, const struct work *w) {
-    if (is_idle(s, w))
-        return CUDA_SUCCESS;
     pthread_mutex_lock(&s->lock);
     if (s->capture) {
         CUresult result = capture_add(s->capture, w);
@@ -122,6 +115,16 @@ CUresult stream_submit(struct stream *s, const struct work *w) {
     if (!defer)
         work_run(w);
     return CUDA_SUCCESS;
+}
+
+// A kernel that takes no time has nothing to order and no effect: no clock is read and no lock
+// taken.
+CUresult stream_launch(struct stream *s) {
+    uint64_t ns = kernel_ns();
+    if (!ns && !s->capture)
+        return CUDA_SUCCESS;
+    struct work work = kernel_work();
+    return stream_submit(s, &work);
 }
 
 static struct stream_point point_of(struct stream *s) {

@@ -42,6 +42,8 @@ void stream_init(struct stream *stream, struct context *context, unsigned flags,
 
 // Puts work on the stream (or into the graph that it is captured into).
 CUresult stream_submit(struct stream *stream, const struct work *work);
+// The same for a kernel.
+CUresult stream_launch(struct stream *stream);
 
 // The point at which all that was submitted is over.
 struct stream_point stream_now(struct stream *stream);

@@ -11,10 +11,13 @@ static uint64_t copy_ns(uint64_t bytes) {
     return config.copy_gbps ? bytes / config.copy_gbps : 0;
 }
 
-struct work kernel_work(void) {
+uint64_t kernel_ns(void) {
     const struct thread *t = thread_self();
-    return (struct work){.kind = WORK_KERNEL,
-                         .ns = t->has_kernel_ns ? t->kernel_ns : config.kernel_ns};
+    return t->has_kernel_ns ? t->kernel_ns : config.kernel_ns;
+}
+
+struct work kernel_work(void) {
+    return (struct work){.kind = WORK_KERNEL, .ns = kernel_ns()};
 }
 
 struct work box_work(const struct copy *box) {

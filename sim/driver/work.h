@@ -62,6 +62,8 @@ static inline bool work_deferred(const struct work *w) {
 // Has its effect now.
 void work_run(const struct work *work);
 
+// Stream time of a kernel that the calling thread launches.
+uint64_t kernel_ns(void);
 struct work kernel_work(void);
 struct work copy_work(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 struct work box_work(const struct copy *box);
