@@ -165,7 +165,7 @@ static bool reserve(uint32_t *index) {
     do {
         if (used == STAGEPROF_NAMES)
             return false;
-    } while (!__atomic_compare_exchange_n(&names_used, &used, used + 1, false, __ATOMIC_RELAXED,
+    } while (!__atomic_compare_exchange_n(&names_used, &used, used + 1, false, __ATOMIC_ACQUIRE,
                                           __ATOMIC_RELAXED));
     *index = used;
     return true;
@@ -175,7 +175,7 @@ static bool reserve(uint32_t *index) {
 // entry stays unused: that wastes one of many, once per lost race.
 static void release(uint32_t index) {
     uint32_t expected = index + 1;
-    __atomic_compare_exchange_n(&names_used, &expected, index, false, __ATOMIC_RELAXED,
+    __atomic_compare_exchange_n(&names_used, &expected, index, false, __ATOMIC_RELEASE,
                                 __ATOMIC_RELAXED);
 }
 

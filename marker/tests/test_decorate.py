@@ -5,7 +5,7 @@ import asyncio
 import inspect
 
 from tests import support
-from tests.support import Case, open_stages, stageprof
+from tests.support import Case, open_stages
 from stageprof import stage
 
 
