@@ -11,7 +11,9 @@
 //   process-begin NAME, process-end
 //   forget                a stage ends without passing the probe point, as if the probe had failed
 //   launch N              N times cuLaunchKernel
-//   below N               the same from a frame 64 KiB further down, over memory left untouched
+//   below N               the same from a frame 64 KiB further down
+//   fail N                N times cuLaunchKernel of no function: an error
+//   nest N                N times cuStreamQuery with a cuDriverGetVersion inside
 //   abandon               a cuStreamQuery that is left by longjmp
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
 //   tag PATH              the truth's tag, until the next begin or end
@@ -90,9 +92,27 @@ static void launch(const char *count) {
 }
 
 static __attribute__((noinline)) void below(const char *count) {
-    char *volatile far = alloca(FAR);
-    (void)far;
+    char *far = alloca(FAR);
+    memset(far, 0, FAR); // as the frames between would
+    __asm__ volatile("" ::"r"(far) : "memory");
     launch(count);
+}
+
+static void fail(const char *count) {
+    for (long i = atol(count); i > 0; i--)
+        MUST(cu.cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 400);
+}
+
+static void version(void) {
+    int version;
+    MUST(cu.cuDriverGetVersion(&version), 0);
+}
+
+static void nest(const char *count) {
+    for (long i = atol(count); i > 0; i--) {
+        cu.simcuda_set_hook(version);
+        MUST(cu.cuStreamQuery(NULL), 0);
+    }
 }
 
 static __thread jmp_buf out;
@@ -204,6 +224,8 @@ static void obey(const char *order) {
         {"forget", forget, NULL},
         {"launch", NULL, launch},
         {"below", NULL, below},
+        {"fail", NULL, fail},
+        {"nest", NULL, nest},
         {"abandon", abandon, NULL},
         {"hang", hang, NULL},
         {"tag", NULL, cu.simcuda_tag},
