@@ -53,6 +53,20 @@ func (r *Recording) check() error {
 			return fmt.Errorf("stage row %d names a row that does not exist", i)
 		}
 	}
+	return r.checkSpans()
+}
+
+func (r *Recording) checkSpans() error {
+	for i, s := range r.Spans {
+		if !within(s.Thread, len(r.Threads)) || !within(s.Path, len(r.Paths)) {
+			return fmt.Errorf("span %d names a row that does not exist", i)
+		}
+		for _, c := range s.Calls {
+			if !within(c.Symbol, len(r.Symbols)) {
+				return fmt.Errorf("span %d names symbol %d of %d", i, c.Symbol, len(r.Symbols))
+			}
+		}
+	}
 	return nil
 }
 

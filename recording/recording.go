@@ -57,7 +57,8 @@ type Recording struct {
 
 	Calls  []Call  `json:"calls"`
 	Stages []Stage `json:"stages"`
-	Losses []Loss  `json:"losses"` // only reasons that occurred, sorted by reason
+	Spans  []Span  `json:"spans,omitempty"` // in the order in which they ended; bounded, see the losses
+	Losses []Loss  `json:"losses"`          // only reasons that occurred, sorted by reason
 	Seen   *Seen   `json:"seen,omitempty"`
 
 	Absent   []string `json:"absent"`   // wanted symbols that no mapped driver exports, sorted
@@ -194,6 +195,9 @@ type Call struct {
 // Spans that were already open when the window began or still open when it
 // ended are counted apart, with the part of their time that lies inside the
 // window.
+//
+// The row of the path without names has no spans: its WallNS is the time that
+// the thread, during its life in the window, was outside any stage.
 type Stage struct {
 	Thread         int    `json:"thread"`   // -1 for a stage of the whole process
 	Path           int    `json:"path"`     //
@@ -208,6 +212,49 @@ type Stage struct {
 	PartialWallNS  uint64 `json:"partial_wall_ns"`
 	PartialChildNS uint64 `json:"partial_child_ns"`
 	PartialCPUNS   uint64 `json:"partial_cpu_ns"`
+
+	Parts        Parts `json:"parts"`         // of WallNS - ChildNS
+	PartialParts Parts `json:"partial_parts"` // of PartialWallNS - PartialChildNS
+}
+
+// Parts is an exact partition of the time that a thread spent in a stage
+// outside the stage's children: it sums to that time to the nanosecond. The
+// stages of the whole process have none.
+type Parts struct {
+	RunningNS      uint64 `json:"running_ns"`      // on a CPU, outside driver calls
+	CUDACPUNS      uint64 `json:"cuda_cpu_ns"`     // on a CPU, inside driver calls
+	CUDABlockedNS  uint64 `json:"cuda_blocked_ns"` // off the CPU, inside driver calls
+	GILWaitNS      uint64 `json:"gil_wait_ns"`     // asleep until Python's lock is free
+	RunnableNS     uint64 `json:"runnable_ns"`     // ready to run, without a CPU
+	BlockedFutexNS uint64 `json:"blocked_futex_ns"`
+	BlockedPollNS  uint64 `json:"blocked_poll_ns"`
+	BlockedReadNS  uint64 `json:"blocked_read_ns"`
+	BlockedSleepNS uint64 `json:"blocked_sleep_ns"`
+	BlockedFaultNS uint64 `json:"blocked_fault_ns"` // page faults
+	BlockedOtherNS uint64 `json:"blocked_other_ns"`
+}
+
+// Span is one closed stage interval. Its parts and ChildNS sum to WallNS.
+type Span struct {
+	Thread  int        `json:"thread"`
+	Path    int        `json:"path"`
+	BeginNS uint64     `json:"begin_ns"` // CLOCK_MONOTONIC; of a span that the window cut, the window's edge
+	WallNS  uint64     `json:"wall_ns"`
+	ChildNS uint64     `json:"child_ns"`
+	Partial bool       `json:"partial,omitempty"`
+	Parts   Parts      `json:"parts"`
+	Calls   []SpanCall `json:"calls,omitempty"`
+}
+
+// SpanCall is the driver calls of one kind that ended in a span, outside its
+// child stages. A span keeps its first 16 kinds; the time of further ones is
+// in the span's parts only.
+type SpanCall struct {
+	Symbol    int    `json:"symbol"`
+	GIL       GIL    `json:"gil"`
+	Count     uint64 `json:"count"`
+	CPUNS     uint64 `json:"cpu_ns"`
+	BlockedNS uint64 `json:"blocked_ns"`
 }
 
 // Loss counts what was seen but could not be accounted.
