@@ -46,6 +46,9 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 	if err == nil {
 		err = fill(&plan, mem, in, d)
 	}
+	if err == nil && in.glibc {
+		plan.LockStart, plan.LockEnd = lockWords(mem, in, d)
+	}
 	if err != nil {
 		return Plan{
 			Method: Unknown, Version: plan.Version, Path: plan.Path, FreeThreaded: plan.FreeThreaded,
@@ -214,16 +217,28 @@ func gilEnabled(mem reader, in interpreter, d description) (uint64, error) {
 	if !d.initialised {
 		return 0, errors.New("this free-threaded Python has not started yet")
 	}
-	interp, err := pyRuntime{mem, in.runtime, *d.layout}.mainInterpreter()
+	lock, err := pyRuntime{mem, in.runtime, *d.layout}.mainLock()
 	if err != nil {
 		return 0, err
-	}
-	lock, err := word(mem, interp+d.layout.gil)
-	if err != nil {
-		return 0, err
-	}
-	if lock == 0 {
-		return 0, errLists
 	}
 	return lock + d.layout.enabled, nil
+}
+
+// lockWords returns the addresses, half open, of the words that threads wait on for the main
+// interpreter's lock; 0, 0 when they can't be known.
+func lockWords(mem reader, in interpreter, d description) (start, end uint64) {
+	if d.layout == nil {
+		return 0, 0
+	}
+	lock := in.runtime + d.layout.lock
+	if d.layout.lock == 0 {
+		var err error
+		if lock, err = (pyRuntime{mem, in.runtime, *d.layout}).mainLock(); err != nil {
+			return 0, 0
+		}
+	}
+	if d.freeThreaded {
+		lock += lockShift
+	}
+	return lock + lockWordsStart, lock + lockWordsEnd
 }

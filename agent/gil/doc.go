@@ -24,12 +24,18 @@
 //
 // In a free-threaded build the lock may be off altogether: [Plan].GILEnabledAddress says so.
 //
+// # Waiting for the lock
+//
+// [Plan].LockStart and LockEnd bound the words that threads wait on for the lock. A thread that
+// the scheduler takes off the CPU inside futex(2) waits for the lock iff the word lies there.
+//
 // # What holds where
 //
 //   - Stripped files and files that were replaced on disk work: only exported symbols, section
 //     headers (optional) and the target's memory are used.
 //   - Sub-interpreters with a lock of their own (3.12 and newer): held means that the thread holds
-//     the lock of the interpreter that it is running.
+//     the lock of the interpreter that it is running. Waiting for such a lock is not told from
+//     waiting for anything else.
 //   - An interpreter that a C program loads with dlopen works; its variable is found through the
 //     thread's vector of TLS blocks, see [Plan].TLSModule.
 //   - CPython 3.8 to 3.11 note in a thread state which thread created it. A program that creates a

@@ -11,6 +11,7 @@ type layout struct {
 	// _PyRuntime
 	firstInterpreter uint64 // interpreters.head
 	current          uint64 // gilstate.tstate_current, up to 3.11
+	lock             uint64 // ceval.gil, up to 3.11
 
 	// interpreter state
 	nextInterpreter uint64
@@ -26,13 +27,21 @@ type layout struct {
 	enabled uint64 // free-threaded builds
 }
 
+// A lock begins with what it is about; two pairs of a condition variable and a mutex follow, up to its
+// end. Free-threaded builds put lockShift bytes before all that. So it is in 3.8 to 3.15.
+const (
+	lockWordsStart = 32
+	lockWordsEnd   = 208
+	lockShift      = 8
+)
+
 // layouts are those of the versions that do not describe themselves, by minor version. They were
 // read from the debug information of release builds and are the same for each micro version.
 var layouts = map[int]layout{
-	8:  {firstInterpreter: 32, current: 1368, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
-	9:  {firstInterpreter: 32, current: 568, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
-	10: {firstInterpreter: 32, current: 568, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
-	11: {firstInterpreter: 40, current: 576, firstThread: 16, nextThread: 8, interpreter: 16, threadID: 152},
+	8:  {firstInterpreter: 32, current: 1368, lock: 1152, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
+	9:  {firstInterpreter: 32, current: 568, lock: 352, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
+	10: {firstInterpreter: 32, current: 568, lock: 352, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
+	11: {firstInterpreter: 40, current: 576, lock: 360, firstThread: 16, nextThread: 8, interpreter: 16, threadID: 152},
 	12: {firstInterpreter: 40, firstThread: 72, gil: 384, nextThread: 8, interpreter: 16, threadID: 136},
 }
 

@@ -79,6 +79,8 @@ type workers struct {
 	tps     []uint64   // their thread pointers
 	ask     []*os.File // a byte makes thread k go into the call that holds the lock
 	end     []*os.File // a byte makes it come back
+
+	elsewhere []int // threads that come to wait for something else than the lock
 }
 
 const workerCount = 4
@@ -239,6 +241,62 @@ func (w *workers) checkTogether(t *testing.T, plan Plan) {
 	for turn := range workerCount {
 		w.release(t, turn)
 		w.check(t, plan, func(k int) bool { return k > turn })
+	}
+}
+
+// samples is how often each waiting thread is looked at.
+const samples = 20
+
+// checkWaiting lets one worker hold the lock while the others wait for it and some threads for
+// something else.
+func (w *workers) checkWaiting(t *testing.T, plan Plan) {
+	t.Helper()
+	inside := func(word uint64) bool { return plan.LockStart <= word && word < plan.LockEnd }
+	for _, tid := range w.elsewhere {
+		w.awaitWord(t, tid, func(word uint64) bool { return !inside(word) }) // it may be on the way there
+	}
+	w.hold(t, 0)
+	for k := 1; k < workerCount; k++ {
+		poke(t, w.ask[k])
+	}
+	for range samples {
+		for _, tid := range w.tids[1:workerCount] {
+			if word := w.awaitWord(t, tid, anyWord); !inside(word) {
+				t.Fatalf("a thread waits for the lock at %#x (plan %+v)", word, plan)
+			}
+		}
+		for _, tid := range w.elsewhere {
+			if word := w.awaitWord(t, tid, anyWord); inside(word) {
+				t.Fatalf("a thread waits for something else at %#x (plan %+v)", word, plan)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for k := range workerCount {
+		poke(t, w.end[k])
+	}
+	for k := range workerCount {
+		w.await(t, k, askFD(k))
+	}
+}
+
+func anyWord(uint64) bool { return true }
+
+// awaitWord waits until a thread is blocked in futex() on a word that is wanted; it returns its address.
+func (w *workers) awaitWord(t *testing.T, tid int, wanted func(word uint64) bool) uint64 {
+	t.Helper()
+	path := fmt.Sprintf("/proc/%d/task/%d/syscall", w.process.PID(), tid)
+	for start := time.Now(); ; time.Sleep(100 * time.Microsecond) {
+		now, err := os.ReadFile(path)
+		var number int
+		var word uint64
+		n, _ := fmt.Sscanf(string(now), "%d 0x%x ", &number, &word)
+		if n == 2 && number == unix.SYS_FUTEX && wanted(word) {
+			return word
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatalf("thread %d does %q (%v)", tid, now, err)
+		}
 	}
 }
 

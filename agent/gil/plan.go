@@ -60,4 +60,11 @@ type Plan struct {
 	// an extension that needs it); otherwise ThreadLocal's rule holds.
 	FreeThreaded      bool
 	GILEnabledAddress uint64
+
+	// A thread that is blocked in futex(2) on a word in [LockStart, LockEnd) waits for the lock:
+	// there lie the condition variables and mutexes of the main interpreter's lock, which the
+	// sub-interpreters without a lock of their own use too. Both are 0 when that is not known:
+	// for None and Unknown, with another C library than glibc, whose condition variables let
+	// threads wait elsewhere, and from 3.12 on for a Python that has not started yet.
+	LockStart, LockEnd uint64
 }

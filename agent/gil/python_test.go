@@ -114,7 +114,10 @@ func startScript(t *testing.T, path string, environ []string, libraries ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startWorkers(t, path, environ, append([]string{script, "4"}, libraries...)...)
+	w := startWorkers(t, path, environ, append([]string{script, "4"}, libraries...)...)
+	w.elsewhere = w.tids[workerCount:]
+	w.tids, w.tps = w.tids[:workerCount], w.tps[:workerCount]
+	return w
 }
 
 // expect checks what the plan says of the interpreter, the file's name apart.
@@ -136,6 +139,7 @@ func TestInstalled(t *testing.T) {
 		plan := detect(t, w.process)
 		py.expect(t, plan)
 		w.checkTurns(t, plan)
+		w.checkWaiting(t, plan)
 	})
 }
 
@@ -176,7 +180,8 @@ func TestNotStarted(t *testing.T) {
 		case py.Minor < 12:
 			method = CurrentThreadState
 		}
-		if plan.Method != method || plan.Version != version || (plan.Reason != "") != (method == Unknown) {
+		if plan.Method != method || plan.Version != version || (plan.Reason != "") != (method == Unknown) ||
+			(plan.LockStart != 0) != (py.Minor < 12) {
 			t.Fatalf("the plan for %s is %+v", py.Version, plan)
 		}
 	})
@@ -199,6 +204,7 @@ func TestOtherCopies(t *testing.T) {
 				t.Fatalf("the plan is for %q, which does not run", plan.Path)
 			}
 			w.checkTurns(t, plan)
+			w.checkWaiting(t, plan)
 		}
 	})
 }
@@ -228,6 +234,7 @@ func TestStripped(t *testing.T) {
 			t.Fatalf("%q is not the stripped file", plan.Path)
 		}
 		w.checkTurns(t, plan)
+		w.checkWaiting(t, plan)
 	})
 }
 
@@ -258,6 +265,7 @@ func TestStatic(t *testing.T) {
 				t.Fatalf("the plan for a static %s is %+v", py.Version, plan)
 			}
 			w.checkTurns(t, plan)
+			w.checkWaiting(t, plan)
 		}
 	})
 }
@@ -302,6 +310,9 @@ func TestLoadedLate(t *testing.T) {
 				t.Fatalf("the variable's module is %d", plan.TLSModule)
 			}
 			w.checkTurns(t, plan)
+			if mode == "main" || py.Minor < 12 {
+				w.checkWaiting(t, plan)
+			}
 		}
 	})
 }
@@ -322,6 +333,8 @@ func TestNotExported(t *testing.T) {
 			w.checkTurns(t, plan)
 			if mode == "sub" && py.Minor >= 12 {
 				w.checkTogether(t, plan)
+			} else {
+				w.checkWaiting(t, plan)
 			}
 		}
 		stripped := build(t, "program", "strip", "--strip-all", "-o", "OUT", program)

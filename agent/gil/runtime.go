@@ -38,6 +38,22 @@ func (r pyRuntime) mainInterpreter() (uint64, error) {
 	return interp, err
 }
 
+// mainLock returns the main interpreter's lock, 3.12 and newer.
+func (r pyRuntime) mainLock() (uint64, error) {
+	interp, err := r.mainInterpreter()
+	if err != nil {
+		return 0, err
+	}
+	if interp == 0 {
+		return 0, errLists
+	}
+	lock, err := word(r.mem, interp+r.layout.gil)
+	if err == nil && lock == 0 {
+		err = errLists
+	}
+	return lock, err
+}
+
 // threadPointers returns the thread pointers noted in an interpreter's thread states, newest first. It
 // leaves out those of threads that ended without giving their state back.
 func (r pyRuntime) threadPointers(interp uint64) ([]uint64, error) {

@@ -143,3 +143,33 @@ func FuzzDebugTable(f *testing.F) {
 		}
 	})
 }
+
+func TestLockWords(t *testing.T) {
+	const lock = 0x500000
+	newer := layout{firstInterpreter: 40, gil: 16}
+	memory := fakeMemory{runtimeAddr + 40: interpAddr, interpAddr: 0, interpAddr + 16: lock}
+	without := fakeMemory{runtimeAddr + 40: interpAddr, interpAddr: 0, interpAddr + 16: 0}
+	notStarted := fakeMemory{runtimeAddr + 40: 0}
+	older := layouts[11]
+	for _, tc := range []struct {
+		name       string
+		mem        fakeMemory
+		d          description
+		start, end uint64
+	}{
+		{"in _PyRuntime", fakeMemory{}, description{layout: &older}, runtimeAddr + 360 + 32, runtimeAddr + 360 + 208},
+		{"apart", memory, description{layout: &newer}, lock + 32, lock + 208},
+		{"free-threaded", memory, description{layout: &newer, freeThreaded: true}, lock + 40, lock + 216},
+		{"no lock", without, description{layout: &newer}, 0, 0},
+		{"not started", notStarted, description{layout: &newer}, 0, 0},
+		{"unreadable", fakeMemory{}, description{layout: &newer}, 0, 0},
+		{"unknown version", memory, description{}, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			start, end := lockWords(tc.mem, interpreter{runtime: runtimeAddr}, tc.d)
+			if start != tc.start || end != tc.end {
+				t.Fatalf("got [%#x, %#x), want [%#x, %#x)", start, end, tc.start, tc.end)
+			}
+		})
+	}
+}
