@@ -66,7 +66,7 @@ lint: ## formatting and static checks of Go, C, shell and Python
 
 .PHONY: generate
 generate: ## bpf2go: the BPF objects and their Go code, both committed
-	$(NEED) go clang llvm
+	$(NEED) go clang llvm libbpf-headers
 	go generate ./bpf
 
 .PHONY: bench
