@@ -7,6 +7,7 @@
 //   start NAME            (main only) makes a thread; its name is the kernel's name for it, too
 //   exit                  the thread ends
 //   begin NAME, end       a stage
+//   mark NAME, unmark     a stage that the truth's tags know nothing of: they go 64 deep only
 //   end-to DEPTH          ends stages until DEPTH are open
 //   process-begin NAME, process-end
 //   forget                a stage ends without passing the probe point, as if the probe had failed
@@ -72,6 +73,14 @@ static void end(void) {
     if (markers.end)
         markers.end();
     stage_end();
+}
+
+static void mark(const char *name) {
+    markers.begin(name);
+}
+
+static void unmark(void) {
+    markers.end();
 }
 
 static void end_to(const char *depth) {
@@ -218,6 +227,8 @@ static void obey(const char *order) {
         {"start", NULL, start},
         {"begin", NULL, begin},
         {"end", end, NULL},
+        {"mark", NULL, mark},
+        {"unmark", unmark, NULL},
         {"end-to", NULL, end_to},
         {"process-begin", NULL, markers.process_begin},
         {"process-end", markers.process_end, NULL},
