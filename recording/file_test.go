@@ -112,12 +112,16 @@ func TestReferencesAreChecked(t *testing.T) {
 		"call's caller":   func(r *recording.Recording) { r.Calls[0].Caller = -2 },
 		"stage's thread":  func(r *recording.Recording) { r.Stages[0].Thread = -2 },
 		"stage's path":    func(r *recording.Recording) { r.Stages[0].Path = -1 },
+		"span's thread":   func(r *recording.Recording) { r.Spans[0].Thread = -1 },
+		"span's path":     func(r *recording.Recording) { r.Spans[0].Path = len(r.Paths) },
+		"span's symbol":   func(r *recording.Recording) { r.Spans[len(r.Spans)-2].Calls[0].Symbol = len(r.Symbols) },
 		"depth":           func(r *recording.Recording) { r.Paths[0].Names = make([]string, recording.MaxDepth+1) },
 		"version":         func(r *recording.Recording) { r.Format = 0 },
 	}
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := recordingtest.Pipeline()
+			r.Spans = r.Spans[len(r.Spans)-3:] // most of the file's size
 			damage(r)
 			if err := recording.Write(io.Discard, r); err == nil {
 				t.Error("Write saved it")

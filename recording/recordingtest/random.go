@@ -92,4 +92,11 @@ func connect(r *recording.Recording) {
 	for i := range r.Stages {
 		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
 	}
+	for i := range r.Spans {
+		s := &r.Spans[i]
+		s.Thread, s.Path = i%len(r.Threads), i%len(r.Paths)
+		for j := range s.Calls {
+			s.Calls[j].Symbol = j % len(r.Symbols)
+		}
+	}
 }
