@@ -38,7 +38,8 @@ type session struct {
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
 	attached     map[image]bool
-	loaderHooked bool    // the target's loader tells of new libraries
+	loaderHooked bool // the target's loader tells of new libraries
+	spans        *spanReader
 	names        *images // the target's mapped files, for the addresses of callers
 
 	costs       calibrate.Result
@@ -172,6 +173,11 @@ func (s *session) load() error {
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("loading the programs: %w", err)
 	}
+	spans, err := newSpanReader(s.objects.Spans)
+	if err != nil {
+		return err
+	}
+	s.spans = spans
 	return s.setGIL(s.plan.Python)
 }
 
@@ -186,6 +192,7 @@ func (s *session) setGIL(plan gil.Plan) error {
 	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
 		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
 		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
+		LockStart: plan.LockStart, LockEnd: plan.LockEnd,
 	})
 	// The method last: the programs may be running.
 	return errors.Join(err, s.objects.GilMethod.Set(uint32(gilReadings[plan.Method])))
@@ -214,7 +221,7 @@ func (s *session) attachAll() error {
 
 func (s *session) attachTracepoints() error {
 	for _, program := range []*ebpf.Program{
-		s.objects.OnSwitch, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec,
+		s.objects.OnNew, s.objects.OnSwitch, s.objects.OnWakeup, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec,
 	} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
@@ -418,6 +425,10 @@ func (s *session) close() error {
 	if s.iterate != nil {
 		err = errors.Join(err, s.iterate.Close())
 		s.iterate = nil
+	}
+	if s.spans != nil {
+		err = errors.Join(err, s.spans.close())
+		s.spans = nil
 	}
 	err = errors.Join(err, s.objects.Close())
 	if s.names != nil {

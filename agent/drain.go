@@ -108,7 +108,7 @@ func (d *drain) run(dump []byte) error {
 	d.modules = newModuleTable(d.names, d.r.Target.Exe)
 	d.frames, d.threads, d.paths = map[uint64]int{}, map[uint32]int{}, map[uint32]int{}
 	d.byNames = map[string]int{}
-	for _, step := range []func() error{d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages} {
+	for _, step := range []func() error{d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -286,6 +286,7 @@ func (d *drain) addStages() error {
 			Count: row.Count, WallNS: row.Wall, ChildNS: row.Child, CPUNS: row.Cpu, MaxNS: row.Max, Hist: row.Hist,
 			PartialCount: row.PartialCount, PartialWallNS: row.PartialWall,
 			PartialChildNS: row.PartialChild, PartialCPUNS: row.PartialCpu,
+			Parts: partsOf(row.Parts), PartialParts: partsOf(row.PartialParts),
 		}
 		if row.Count > 0 {
 			stage.MinNS = row.Min
@@ -307,25 +308,32 @@ func (d *drain) addUntouched(dump []byte) error {
 	}
 	for _, state := range states {
 		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
-			wall := d.windowEnd - d.startMono
-			d.addWholeWindow(d.thread(state.Serial), s, wall-min(state.OffTotal, wall))
+			d.addWholeWindow(d.thread(state.Serial), s, partsOf(state.Outside.Parts))
 		}
 	}
 	return nil
 }
 
-func (d *drain) addWholeWindow(thread int, s slot, cpu uint64) {
+func (d *drain) addWholeWindow(thread int, s slot, parts recording.Parts) {
 	wall := d.windowEnd - d.startMono
 	var names []string
 	for i, stage := range s.open {
 		names = append(names, stage.name)
+		path := d.pathOf(names[: i+1 : i+1])
 		row := recording.Stage{
-			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall, PartialCPUNS: cpu,
+			Thread: thread, Path: path, PartialCount: 1, PartialWallNS: wall,
+			PartialCPUNS: parts.RunningNS + parts.CUDACPUNS,
 		}
 		if i+1 < len(s.open) {
 			row.PartialChildNS = wall
+		} else {
+			row.PartialParts = parts
 		}
 		d.r.Stages = append(d.r.Stages, row)
+		d.r.Spans = append(d.r.Spans, recording.Span{
+			Thread: thread, Path: path, BeginNS: d.startMono, WallNS: wall, ChildNS: row.PartialChildNS,
+			Partial: true, Parts: row.PartialParts,
+		})
 	}
 }
 
@@ -352,7 +360,28 @@ func (d *drain) addLosses() error {
 	}
 	d.r.Seen = &recording.Seen{Calls: t.entered()}
 	d.r.Losses = t.losses(counted)
+	d.addLoss(reasonSpansDropped, "other", d.spans.dropped,
+		"spans beyond the first 100000 are in the totals, but not kept one by one")
+	var names, threads uint64
+	for _, r := range d.registries {
+		n, t, err := r.overflows(d.process)
+		if err != nil {
+			continue // the target is gone, and its library's count with it
+		}
+		names, threads = names+n, threads+t
+	}
+	d.addLoss(reasonNamesOverflow, "names", names,
+		"the marker library had no room for further distinct names; such stages are called \"(too many names)\"")
+	d.addLoss(reasonThreadOverflow, "spans", threads,
+		"the marker library had no room for further threads; they began no stages")
+	sortLosses(d.r.Losses)
 	return nil
+}
+
+func (d *drain) addLoss(reason, kind string, count uint64, help string) {
+	if count > 0 {
+		d.r.Losses = append(d.r.Losses, recording.Loss{Reason: reason, Kind: kind, Count: count, Help: help})
+	}
 }
 
 // overhead says what the recording has cost so far.

@@ -26,7 +26,9 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 	bpf.ProbeCounterLOST_STAGE_ROW: {Reason: "stage_rows_full", Kind: "spans",
 		Help: "the table of stages is full: use fewer distinct stage names"},
 	bpf.ProbeCounterLOST_STAGE_DEPTH: {Reason: "stages_too_deep", Kind: "spans",
-		Help: "stages were nested deeper than 64"},
+		Help: "stages were nested deeper than 32"},
+	bpf.ProbeCounterLOST_SPAN_RECORD: {Reason: "span_records_full", Kind: "other",
+		Help: "the ring buffer was full: the spans are in the totals, but not kept one by one"},
 	bpf.ProbeCounterLOST_STAGE_THREAD: {Reason: "no_thread_state_for_marker", Kind: "spans",
 		Help: "the kernel had no memory for the thread's state"},
 	bpf.ProbeCounterLOST_MARKER: {Reason: "missed_stage_end", Kind: "spans",
@@ -44,6 +46,7 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 // Losses that are known only in user space.
 const (
 	reasonInFlight       = "in_flight_at_end"
+	reasonSpansDropped   = "spans_not_kept"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
 )

@@ -53,6 +53,7 @@ var errRegistry = errors.New("unknown layout of the marker library's registry")
 
 // registry is what a marker library knew of its threads when it was read.
 type registry struct {
+	address         uint64
 	slots           []slot // that are in use
 	process         slot   // of the stages of the whole process
 	namesOverflow   uint64 // stages begun without room for their name
@@ -84,15 +85,12 @@ func readRegistry(m memory, file *elfsym.File, bias uint64) (*registry, error) {
 		return nil, fmt.Errorf("looking for %q: %w", registrySymbol, err)
 	}
 	address := symbol.Value + bias
-	var header [registryHeader]byte
-	if err := m.ReadMemory(address, header[:]); err != nil {
-		return nil, fmt.Errorf("reading the marker registry: %w", err)
+	header, err := readRegistryHeader(m, address)
+	if err != nil {
+		return nil, err
 	}
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(header[at:]) }
 	u64 := func(at int) uint64 { return binary.NativeEndian.Uint64(header[at:]) }
-	if string(header[:8]) != registryMagic || u32(8) != registryABI || u32(12) != slotSize {
-		return nil, errRegistry
-	}
 	used, slots := min(u32(20), u32(16)), u64(40)
 	if used > maxRegistrySize {
 		return nil, errRegistry
@@ -101,7 +99,7 @@ func readRegistry(m memory, file *elfsym.File, bias uint64) (*registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &registry{process: process, namesOverflow: u64(24), threadsOverflow: u64(32)}
+	r := &registry{address: address, process: process, namesOverflow: u64(24), threadsOverflow: u64(32)}
 	for i := range uint64(used) {
 		s, err := readSlot(m, slots+i*slotSize)
 		if err != nil {
@@ -112,6 +110,29 @@ func readRegistry(m memory, file *elfsym.File, bias uint64) (*registry, error) {
 		}
 	}
 	return r, nil
+}
+
+func readRegistryHeader(m memory, address uint64) ([]byte, error) {
+	header := make([]byte, registryHeader)
+	if err := m.ReadMemory(address, header); err != nil {
+		return nil, fmt.Errorf("reading the marker registry: %w", err)
+	}
+	if string(header[:8]) != registryMagic || binary.NativeEndian.Uint32(header[8:]) != registryABI ||
+		binary.NativeEndian.Uint32(header[12:]) != slotSize {
+		return nil, errRegistry
+	}
+	return header, nil
+}
+
+// overflows returns how many stages the library could not name, and could not
+// begin, since the registry was read.
+func (r *registry) overflows(m memory) (names, threads uint64, err error) {
+	header, err := readRegistryHeader(m, r.address)
+	if err != nil {
+		return 0, 0, err
+	}
+	return binary.NativeEndian.Uint64(header[24:]) - r.namesOverflow,
+		binary.NativeEndian.Uint64(header[32:]) - r.threadsOverflow, nil
 }
 
 func readSlot(m memory, address uint64) (slot, error) {

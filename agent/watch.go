@@ -74,6 +74,9 @@ func (w *watcher) tick() (recording.WindowEnd, error) {
 	if execed, err := w.execed(); err != nil || execed {
 		return recording.EndExec, err
 	}
+	if err := w.spans.read(); err != nil {
+		return "", err
+	}
 	if err := w.lookForLibraries(); err != nil && !errors.Is(err, target.ErrTargetExited) {
 		return "", err
 	}

@@ -121,13 +121,16 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     }
     count(COUNT_ENTERED);
     cookie = bpf_get_attach_cookie(ctx);
-    state->sp = sp;
+    state->sp = 0;
     state->symbol = COOKIE_SYMBOL(cookie);
     state->size = call_size(ctx, cookie);
     state->gil = gil_read(task, state);
     call_stage(state);
+    state->begin = ledger_enter(state, bpf_ktime_get_ns());
+    state->sp = sp;
+    /* Read after the clock: what comes in between is then no part of the call. */
     state->off_base = state->off_total;
-    state->begin = bpf_ktime_get_ns();
+    ledger_leave(state);
 }
 
 static __always_inline struct call_row *call_row(struct thread_state *state, u64 caller)
@@ -167,11 +170,34 @@ static __always_inline void call_row_add(struct call_row *row, u64 wall, u64 off
     row->hist[log2_bucket(wall)]++;
 }
 
+static __always_inline void call_count(struct pt_regs *ctx, struct thread_state *state, u64 now,
+                                       u64 off)
+{
+    u64 wall = now - state->begin;
+    struct call_row *row;
+
+    if (now < state->begin) {
+        count(LOST_IMPOSSIBLE);
+        return;
+    }
+    if (off > wall) /* preempted between reading the clock and this */
+        off = wall;
+    ledger_call(state, wall - off, off);
+    /* The kernel has put the return address back: the caller is known without
+     * reading the stack. */
+    row = call_row(state, PT_REGS_IP(ctx));
+    if (!row) {
+        count(LOST_ROW);
+        return;
+    }
+    /* CUresult is 32 bits wide: the upper half of the register is noise. */
+    call_row_add(row, wall, off, state->size, (u32)PT_REGS_RC(ctx) != 0);
+}
+
 static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
 {
     struct thread_state *state = thread_find(bpf_get_current_task_btf());
-    u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE, wall, off;
-    struct call_row *row;
+    u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE;
 
     /* No call in progress: it was entered before the window. */
     if (!state || !state->sp || sp < state->sp)
@@ -182,23 +208,11 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
         count(LOST_RETURN);
         return;
     }
-    state->sp = 0;
     learn_trampoline(sp);
-    wall = now - state->begin;
-    off = state->off_total - state->off_base;
-    if (now < state->begin || off > wall) {
-        count(LOST_IMPOSSIBLE);
-        return;
-    }
-    /* The kernel has put the return address back: the caller is known without
-     * reading the stack. */
-    row = call_row(state, PT_REGS_IP(ctx));
-    if (!row) {
-        count(LOST_ROW);
-        return;
-    }
-    /* CUresult is 32 bits wide: the upper half of the register is noise. */
-    call_row_add(row, wall, off, state->size, (u32)PT_REGS_RC(ctx) != 0);
+    now = ledger_enter(state, now);
+    state->sp = 0;
+    call_count(ctx, state, now, state->off_total - state->off_base);
+    ledger_leave(state);
 }
 
 #endif

@@ -40,6 +40,7 @@ enum {
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_MAP_TYPE_RINGBUF = 27,
     BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum {
@@ -49,6 +50,7 @@ enum {
 enum {
     BPF_F_NO_PREALLOC = 1,
     BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+    BPF_RB_NO_WAKEUP = 1,
 };
 
 /* include/uapi/asm-generic/errno-base.h */
@@ -77,6 +79,7 @@ struct pt_regs {
     union {
         struct user_pt_regs user_regs;
     };
+    int syscallno;
 };
 struct thread_struct {
     struct {
@@ -97,12 +100,18 @@ struct pid {
 };
 
 struct task_struct {
+    unsigned int __state;
     int on_cpu;
     int pid;
     int tgid;
     char comm[TASK_COMM_LEN];
     struct pid *thread_pid;
     struct thread_struct thread;
+};
+
+/* Its name before Linux 5.14. */
+struct task_struct___old {
+    long state;
 };
 
 struct seq_file;

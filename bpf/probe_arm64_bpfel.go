@@ -63,13 +63,14 @@ const (
 	ProbeCounterLOST_THREAD          ProbeCounter = 5
 	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 6
 	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 7
-	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 8
-	ProbeCounterLOST_MARKER          ProbeCounter = 9
-	ProbeCounterLOST_PATH            ProbeCounter = 10
-	ProbeCounterLOST_NAME_FULL       ProbeCounter = 11
-	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 12
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 13
-	ProbeCounterCOUNTERS             ProbeCounter = 14
+	ProbeCounterLOST_SPAN_RECORD     ProbeCounter = 8
+	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 9
+	ProbeCounterLOST_MARKER          ProbeCounter = 10
+	ProbeCounterLOST_PATH            ProbeCounter = 11
+	ProbeCounterLOST_NAME_FULL       ProbeCounter = 12
+	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 13
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 14
+	ProbeCounterCOUNTERS             ProbeCounter = 15
 )
 
 type ProbeGilPlan struct {
@@ -79,6 +80,8 @@ type ProbeGilPlan struct {
 	TlsModule      uint64
 	TlsOffset      int64
 	EnabledAddress uint64
+	LockStart      uint64
+	LockEnd        uint64
 }
 
 type ProbeGilReading uint32
@@ -109,6 +112,23 @@ const (
 	ProbeMarkerMARKER_PROCESS_END   ProbeMarker = 3
 )
 
+type ProbePart uint32
+
+const (
+	ProbePartPART_RUNNING       ProbePart = 0
+	ProbePartPART_CUDA_CPU      ProbePart = 1
+	ProbePartPART_CUDA_BLOCKED  ProbePart = 2
+	ProbePartPART_GIL_WAIT      ProbePart = 3
+	ProbePartPART_RUNNABLE      ProbePart = 4
+	ProbePartPART_BLOCKED_FUTEX ProbePart = 5
+	ProbePartPART_BLOCKED_POLL  ProbePart = 6
+	ProbePartPART_BLOCKED_READ  ProbePart = 7
+	ProbePartPART_BLOCKED_SLEEP ProbePart = 8
+	ProbePartPART_BLOCKED_FAULT ProbePart = 9
+	ProbePartPART_BLOCKED_OTHER ProbePart = 10
+	ProbePartPARTS              ProbePart = 11
+)
+
 type ProbePathKey struct {
 	_      structs.HostLayout
 	Name   uint64
@@ -116,16 +136,38 @@ type ProbePathKey struct {
 	Pad    uint32
 }
 
-type ProbeSharedEnums struct {
+type ProbeSharedTypes struct {
 	_           structs.HostLayout
 	Counter     uint32
 	GilState    uint32
 	GilReading  uint32
+	Part        uint32
 	Attribution uint32
 	TargetEnd   uint32
 	Marker      uint32
 	Autograd    uint32
 	SizeKind    uint32
+	_           [4]byte
+	SpanRecord  struct {
+		_        structs.HostLayout
+		Thread   uint32
+		Path     uint32
+		Begin    uint64
+		Wall     uint64
+		Child    uint64
+		Parts    [11]uint64
+		Partial  uint32
+		CallsLen uint32
+		Calls    [16]struct {
+			_       structs.HostLayout
+			Symbol  uint16
+			Gil     uint8
+			Pad     uint8
+			Count   uint32
+			Cpu     uint64
+			Blocked uint64
+		}
+	}
 }
 
 type ProbeSizeKind uint32
@@ -136,6 +178,27 @@ const (
 	ProbeSizeKindSIZE_COPY_2D  ProbeSizeKind = 2
 	ProbeSizeKindSIZE_COPY_3D  ProbeSizeKind = 3
 )
+
+type ProbeSpanRecord struct {
+	_        structs.HostLayout
+	Thread   uint32
+	Path     uint32
+	Begin    uint64
+	Wall     uint64
+	Child    uint64
+	Parts    [11]uint64
+	Partial  uint32
+	CallsLen uint32
+	Calls    [16]struct {
+		_       structs.HostLayout
+		Symbol  uint16
+		Gil     uint8
+		Pad     uint8
+		Count   uint32
+		Cpu     uint64
+		Blocked uint64
+	}
+}
 
 type ProbeStageKey struct {
 	_      structs.HostLayout
@@ -156,10 +219,12 @@ type ProbeStageRow struct {
 	Cpu          uint64
 	Min          uint64
 	Max          uint64
+	Parts        [11]uint64
 	PartialCount uint64
 	PartialWall  uint64
 	PartialChild uint64
 	PartialCpu   uint64
+	PartialParts [11]uint64
 	Hist         [32]uint64
 }
 
@@ -189,8 +254,15 @@ type ProbeThreadState struct {
 	Symbol      uint16
 	Gil         uint8
 	Attribution uint8
+	Mark        uint64
 	OffSince    uint64
+	Woken       uint64
 	OffTotal    uint64
+	Deferred    uint64
+	OffPart     uint32
+	CallsLen    uint32
+	Busy        uint32
+	Ended       uint32
 	Tls         uint64
 	Slot        uint64
 	Depth       uint32
@@ -199,13 +271,34 @@ type ProbeThreadState struct {
 	Seeded      uint32
 	Adopted     uint32
 	Pad         uint32
-	Open        [64]struct {
+	Outside     struct {
+		_         structs.HostLayout
+		Begin     uint64
+		Child     uint64
+		ChildCpu  uint64
+		Parts     [11]uint64
+		Path      uint32
+		CallsBase uint16
+		Cut       uint16
+	}
+	Open [32]struct {
+		_         structs.HostLayout
+		Begin     uint64
+		Child     uint64
+		ChildCpu  uint64
+		Parts     [11]uint64
+		Path      uint32
+		CallsBase uint16
+		Cut       uint16
+	}
+	Calls [64]struct {
 		_       structs.HostLayout
-		Begin   uint64
-		Child   uint64
-		OffBase uint64
-		Path    uint32
-		Pad     uint32
+		Symbol  uint16
+		Gil     uint8
+		Pad     uint8
+		Count   uint32
+		Cpu     uint64
+		Blocked uint64
 	}
 }
 
@@ -220,6 +313,7 @@ const (
 	ProbeMapPaths         = "paths"
 	ProbeMapProcessStages = "process_stages"
 	ProbeMapSlots         = "slots"
+	ProbeMapSpans         = "spans"
 	ProbeMapStages        = "stages"
 	ProbeMapThreadStates  = "thread_states"
 	ProbeMapThreads       = "threads"
@@ -232,13 +326,15 @@ const (
 	ProbeProgMarkerHit    = "marker_hit"
 	ProbeProgOnExec       = "on_exec"
 	ProbeProgOnExit       = "on_exit"
+	ProbeProgOnNew        = "on_new"
 	ProbeProgOnRename     = "on_rename"
 	ProbeProgOnSwitch     = "on_switch"
+	ProbeProgOnWakeup     = "on_wakeup"
 	ProbeVarGil           = "gil"
 	ProbeVarGilMethod     = "gil_method"
 	ProbeVarLoaderEvents  = "loader_events"
 	ProbeVarProcessSlot   = "process_slot"
-	ProbeVarSharedEnums   = "shared_enums"
+	ProbeVarSharedTypes   = "shared_types"
 	ProbeVarTargetEnded   = "target_ended"
 	ProbeVarTargetTgid    = "target_tgid"
 	ProbeVarTracking      = "tracking"
@@ -298,8 +394,10 @@ type ProbeProgramSpecs struct {
 	MarkerHit    *ebpf.ProgramSpec `ebpf:"marker_hit"`
 	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnExit       *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnNew        *ebpf.ProgramSpec `ebpf:"on_new"`
 	OnRename     *ebpf.ProgramSpec `ebpf:"on_rename"`
 	OnSwitch     *ebpf.ProgramSpec `ebpf:"on_switch"`
+	OnWakeup     *ebpf.ProgramSpec `ebpf:"on_wakeup"`
 }
 
 // ProbeMapSpecs contains maps before they are loaded into the kernel.
@@ -313,6 +411,7 @@ type ProbeMapSpecs struct {
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
+	Spans         *ebpf.MapSpec `ebpf:"spans"`
 	Stages        *ebpf.MapSpec `ebpf:"stages"`
 	ThreadStates  *ebpf.MapSpec `ebpf:"thread_states"`
 	Threads       *ebpf.MapSpec `ebpf:"threads"`
@@ -326,7 +425,7 @@ type ProbeVariableSpecs struct {
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
-	SharedEnums  *ebpf.VariableSpec `ebpf:"shared_enums"`
+	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
 	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
 	Tracking     *ebpf.VariableSpec `ebpf:"tracking"`
@@ -362,6 +461,7 @@ type ProbeMaps struct {
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
 	Slots         *ebpf.Map `ebpf:"slots"`
+	Spans         *ebpf.Map `ebpf:"spans"`
 	Stages        *ebpf.Map `ebpf:"stages"`
 	ThreadStates  *ebpf.Map `ebpf:"thread_states"`
 	Threads       *ebpf.Map `ebpf:"threads"`
@@ -376,6 +476,7 @@ func (m *ProbeMaps) Close() error {
 		m.Paths,
 		m.ProcessStages,
 		m.Slots,
+		m.Spans,
 		m.Stages,
 		m.ThreadStates,
 		m.Threads,
@@ -390,7 +491,7 @@ type ProbeVariables struct {
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
-	SharedEnums  *ebpf.Variable `ebpf:"shared_enums"`
+	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
 	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`
 	Tracking     *ebpf.Variable `ebpf:"tracking"`
@@ -412,8 +513,10 @@ type ProbePrograms struct {
 	MarkerHit    *ebpf.Program `ebpf:"marker_hit"`
 	OnExec       *ebpf.Program `ebpf:"on_exec"`
 	OnExit       *ebpf.Program `ebpf:"on_exit"`
+	OnNew        *ebpf.Program `ebpf:"on_new"`
 	OnRename     *ebpf.Program `ebpf:"on_rename"`
 	OnSwitch     *ebpf.Program `ebpf:"on_switch"`
+	OnWakeup     *ebpf.Program `ebpf:"on_wakeup"`
 }
 
 func (p *ProbePrograms) Close() error {
@@ -427,8 +530,10 @@ func (p *ProbePrograms) Close() error {
 		p.MarkerHit,
 		p.OnExec,
 		p.OnExit,
+		p.OnNew,
 		p.OnRename,
 		p.OnSwitch,
+		p.OnWakeup,
 	)
 }
 

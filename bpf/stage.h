@@ -9,7 +9,7 @@
 #ifndef STAGEPROF_STAGE_H
 #define STAGEPROF_STAGE_H
 
-#include "thread.h"
+#include "ledger.h"
 
 /* The marker library's struct stageprof_open and struct stageprof_thread. */
 struct slot_open {
@@ -19,7 +19,7 @@ struct slot_open {
 struct slot {
     u32 tid;
     u32 depth;
-    struct slot_open open[MAX_DEPTH];
+    struct slot_open open[SLOT_DEPTH];
 };
 
 static __noinline u32 path_new(const struct path_key *key)
@@ -78,41 +78,73 @@ static __always_inline struct stage_row *stage_row(u32 thread, u32 path)
     return row;
 }
 
-struct span {
-    u64 wall;
-    u64 child;
-    u64 cpu;
-    bool partial;
-};
-
-static __always_inline void stage_row_add(struct stage_row *row, const struct span *span)
+static __always_inline void add_parts(u64 *sum, const u64 *parts)
 {
-    if (span->partial) {
+    for (int i = 0; i < PARTS; i++)
+        sum[i] += parts[i];
+}
+
+static __always_inline void stage_row_add(struct stage_row *row, const struct open_stage *stage,
+                                          u64 wall, u64 cpu, bool partial)
+{
+    if (partial) {
         row->partial_count++;
-        row->partial_wall += span->wall;
-        row->partial_child += span->child;
-        row->partial_cpu += span->cpu;
+        row->partial_wall += wall;
+        row->partial_child += stage->child;
+        row->partial_cpu += cpu;
+        add_parts(row->partial_parts, stage->parts);
         return;
     }
     row->count++;
-    row->wall += span->wall;
-    row->child += span->child;
-    row->cpu += span->cpu;
-    if (span->wall < row->min)
-        row->min = span->wall;
-    if (span->wall > row->max)
-        row->max = span->wall;
-    row->hist[log2_bucket(span->wall)]++;
+    row->wall += wall;
+    row->child += stage->child;
+    row->cpu += cpu;
+    add_parts(row->parts, stage->parts);
+    if (wall < row->min)
+        row->min = wall;
+    if (wall > row->max)
+        row->max = wall;
+    row->hist[log2_bucket(wall)]++;
 }
 
-static __always_inline struct open_stage *stage_at(struct thread_state *state, u32 depth)
+/* The kinds of calls of a span, from the top of the thread's stack of them. */
+static __always_inline void span_calls(struct span_record *record, struct thread_state *state,
+                                       u32 base)
 {
-    u64 i = depth;
+    u32 n = state->calls_len > base ? state->calls_len - base : 0;
 
-    if (i >= MAX_DEPTH)
-        return NULL;
-    barrier_var(i); /* keeps the mask, by which the verifier knows the bound */
-    return &state->open[i & (MAX_DEPTH - 1)];
+    if (n > SPAN_CALLS)
+        n = SPAN_CALLS;
+    record->calls_len = n;
+    for (u32 i = 0; i < SPAN_CALLS; i++) {
+        u64 at = base + i;
+
+        barrier_var(at);
+        if (i < n)
+            record->calls[i] = state->calls[at & (CALL_STACK - 1)];
+    }
+}
+
+/* The agent polls, so nobody is woken. */
+static __always_inline void span_stream(struct thread_state *state, const struct open_stage *stage,
+                                        u64 begin, u64 wall, bool partial)
+{
+    struct span_record *record = bpf_ringbuf_reserve(&spans, sizeof(*record), 0);
+
+    if (!record) {
+        count(LOST_SPAN_RECORD);
+        return;
+    }
+    record->thread = state->serial;
+    record->path = stage->path;
+    record->begin = begin;
+    record->wall = wall;
+    record->child = stage->child;
+    record->partial = partial;
+    for (int i = 0; i < PARTS; i++)
+        record->parts[i] = stage->parts[i];
+    span_calls(record, state, stage->calls_base);
+    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 /* stage_push, stage_pop and stage_resync are global functions so that the
@@ -134,7 +166,11 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
     }
     stage->begin = begin;
     stage->child = 0;
-    stage->off_base = state->off_total;
+    stage->child_cpu = 0;
+    for (int i = 0; i < PARTS; i++)
+        stage->parts[i] = 0;
+    stage->calls_base = state->calls_len;
+    stage->cut = 0;
     stage->path = path_child(state->stage_path, name);
     state->stage_path = stage->path;
     return 0;
@@ -145,9 +181,9 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
 __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
 {
     struct open_stage *stage, *parent;
+    u64 begin, wall, cpu;
     struct stage_row *row;
-    struct span span;
-    u64 begin, off;
+    bool partial;
     u32 depth;
 
     if (!state || !state->depth)
@@ -160,26 +196,60 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
     parent = depth ? stage_at(state, depth - 1) : NULL;
     state->stage_path = parent ? parent->path : PATH_NONE;
 
-    if (!window_start)
-        return 0;
     begin = in_window_since(stage->begin);
-    if (end <= begin)
+    if (window_start && end >= begin) {
+        wall = end - begin;
+        cpu = stage->parts[PART_RUNNING] + stage->parts[PART_CUDA_CPU] + stage->child_cpu;
+        partial = cut || stage->cut || begin != stage->begin;
+        if (parent) {
+            parent->child += wall;
+            parent->child_cpu += cpu;
+        }
+        row = stage_row(state->serial, stage->path);
+        if (row)
+            stage_row_add(row, stage, wall, cpu, partial);
+        if (state->serial != THREAD_PROCESS)
+            span_stream(state, stage, begin, wall, partial);
+    }
+    state->calls_len = stage->calls_base;
+    return 0;
+}
+
+/* Hands the time that was charged to the innermost stage to the one that has
+ * just been found to have been open inside it all along. */
+static __always_inline void stage_inherit(struct open_stage *from, struct open_stage *to)
+{
+    if (from == to)
+        return;
+    for (int i = 0; i < PARTS; i++) {
+        to->parts[i] = from->parts[i];
+        from->parts[i] = 0;
+    }
+}
+
+/* Pushes a stage that was not seen to begin. Threads that are found in
+ * mid-stage (`seeding`) have been in it since the window opened; otherwise a
+ * marker was missed, and the time up to now has been charged elsewhere. */
+__noinline int stage_push_found(struct thread_state *state, u64 name, u64 begin, bool seeding)
+{
+    struct open_stage *outer, *stage;
+    bool before;
+
+    if (!state)
         return 0;
-    off = state->off_total - stage->off_base;
-    span.wall = end - begin;
-    span.child = stage->child;
-    span.cpu = off < span.wall ? span.wall - off : 0;
-    span.partial = cut || begin != stage->begin;
-    if (parent)
-        parent->child += span.wall;
-    row = stage_row(state->serial, stage->path);
-    if (row)
-        stage_row_add(row, &span);
+    before = !window_start || begin <= window_start || state->serial == THREAD_PROCESS;
+    outer = stage_current(state);
+    stage_push(state, name, before ? begin : in_window_since(state->mark));
+    stage = stage_current(state);
+    if (seeding && before)
+        stage_inherit(outer, stage);
+    if (!before || !seeding)
+        stage->cut = 1;
     return 0;
 }
 
 /* Makes the stack `want` deep, with what the slot says. */
-__noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 now)
+__noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool seeding)
 {
     struct slot *s = (void *)slot;
     struct slot_open open;
@@ -188,7 +258,7 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 
         return 0;
     for (int i = 0; i < MAX_DEPTH && state->depth > want; i++) {
         count(LOST_MARKER);
-        stage_pop(state, now, true);
+        stage_pop(state, state->mark, true);
     }
     for (int i = 0; i < MAX_DEPTH; i++) {
         u32 depth = state->depth;
@@ -197,7 +267,7 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, u64 
             break;
         if (bpf_probe_read_user(&open, sizeof(open), &s->open[depth]))
             break;
-        stage_push(state, open.name, open.begin);
+        stage_push_found(state, open.name, open.begin, seeding);
     }
     /* Beyond what either side remembers, only the number is kept. */
     state->depth = want;
@@ -224,12 +294,14 @@ static __always_inline void stage_seed(struct thread_state *state)
     if (bpf_probe_read_user(&depth, sizeof(depth), &((struct slot *)state->slot)->depth))
         return;
     if (depth)
-        stage_resync(state, state->slot, depth, 0);
+        stage_resync(state, state->slot, depth, true);
 }
 
 /* Brings the stack to the state before the marker. */
-static __always_inline void stage_before(struct thread_state *state, u64 slot, u32 want, u64 now)
+static __always_inline void stage_before(struct thread_state *state, u64 slot, u32 want)
 {
+    bool seeding = !state->seeded;
+
     state->seeded = 1;
     if (!state->slot)
         state->slot = slot;
@@ -237,13 +309,13 @@ static __always_inline void stage_before(struct thread_state *state, u64 slot, u
         return; /* another copy of the library: its depth says nothing about the whole stack */
     want += state->foreign;
     if (state->depth != want)
-        stage_resync(state, slot, want, now);
+        stage_resync(state, slot, want, seeding);
 }
 
 static __always_inline void stage_begin(struct thread_state *state, u64 slot, u64 name, u32 depth,
                                         u64 now)
 {
-    stage_before(state, slot, depth - 1, now);
+    stage_before(state, slot, depth - 1);
     stage_push(state, name, now);
     if (state->slot != slot)
         state->foreign++;
@@ -252,10 +324,24 @@ static __always_inline void stage_begin(struct thread_state *state, u64 slot, u6
 static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 depth, u64 now)
 {
     /* The slot still holds the stage that has just been closed. */
-    stage_before(state, slot, depth + 1, now);
+    stage_before(state, slot, depth + 1);
     stage_pop(state, now, false);
     if (state->slot != slot && state->foreign)
         state->foreign--;
+}
+
+/* The time outside any stage, as a row without spans. */
+static __always_inline void outside_flush(struct thread_state *state)
+{
+    struct stage_row *row = stage_row(state->serial, PATH_NONE);
+
+    if (!row)
+        return;
+    for (int i = 0; i < PARTS; i++) {
+        row->parts[i] += state->outside.parts[i];
+        row->wall += state->outside.parts[i];
+        state->outside.parts[i] = 0;
+    }
 }
 
 /* At the end of a thread or of the window. */

@@ -11,7 +11,8 @@
  * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
  *   autograd engine
  * uprobe on the loader     a library came or went: look again       per dlopen
- * sched_switch             time off the CPU, target's threads only  two compares for bystanders
+ * sched_switch, _wakeup,   where the target's threads' time goes    two compares for bystanders
+ *   _wakeup_new
  * task_rename, _exit,      thread names; open stages and calls of   rare
  *   process_exec           a thread that ends
  * iter/task                the target's threads, at both ends of    twice
@@ -24,18 +25,20 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Keeps the shared enumerations in the object's BTF, from where bpf2go takes them. */
-struct shared_enums {
+/* Keeps the types that no map holds in the object's BTF, from where bpf2go takes them. */
+struct shared_types {
     enum counter counter;
     enum gil_state gil_state;
     enum gil_reading gil_reading;
+    enum part part;
     enum attribution attribution;
     enum target_end target_end;
     enum marker marker;
     enum autograd autograd;
     enum size_kind size_kind;
+    struct span_record span_record;
 };
-const volatile struct shared_enums shared_enums = {};
+const volatile struct shared_types shared_types = {};
 
 SEC("uprobe.multi")
 int driver_entry(struct pt_regs *ctx)
@@ -74,10 +77,14 @@ int marker_hit(struct pt_regs *ctx)
         count(LOST_STAGE_THREAD);
         return 0;
     }
+    /* The process's stages are no thread's time: nothing is charged to them. */
+    if (state->serial != THREAD_PROCESS)
+        now = ledger_enter(state, now);
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
         stage_begin(state, slot, name, depth, now);
     else
         stage_end(state, slot, depth, now);
+    ledger_leave(state);
     return 0;
 }
 
@@ -116,13 +123,43 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     if (task_is_target(prev)) {
         state = thread_find(prev);
         if (state)
-            thread_switched_out(state);
+            switched_out(state, prev, preempt);
     }
     if (task_is_target(next)) {
         state = thread_find(next);
         if (state)
-            thread_switched_in(state);
+            switched_in(state);
     }
+    return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (state)
+        woken_up(state);
+    return 0;
+}
+
+/* A new thread's time begins here. */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_new, struct task_struct *task)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task) || !tracking || window_end)
+        return 0;
+    state = thread_get(task);
+    if (!state)
+        return 0;
+    state->off_since = bpf_ktime_get_ns();
+    state->woken = state->off_since;
+    state->mark = state->off_since;
     return 0;
 }
 
@@ -141,10 +178,15 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 
 static __always_inline void thread_ends(struct thread_state *state)
 {
+    u64 now = ledger_enter(state, now_in_window());
+
     if (state->sp && in_window())
         count(LOST_AT_EXIT);
     state->sp = 0;
-    stage_cut_all(state, now_in_window());
+    state->ended = 1;
+    stage_cut_all(state, now);
+    outside_flush(state);
+    /* It stays busy: what the thread still does in the kernel is not its own. */
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -201,6 +243,7 @@ int dump_threads(struct bpf_iter__task *ctx)
 {
     struct task_struct *task = ctx->task;
     struct thread_state *state;
+    u32 tid;
 
     if (!task) { /* after the last one: what belongs to the whole process */
         state = process_state();
@@ -210,12 +253,18 @@ int dump_threads(struct bpf_iter__task *ctx)
     }
     if (!task_is_target(task))
         return 0;
+    tid = task->pid;
     state = thread_find(task);
-    if (!state || !state->serial)
+    if (!state || !state->serial || state->ended)
         return 0;
-    if (state->off_since && window_end > in_window_since(state->off_since))
-        state->off_total += window_end - in_window_since(state->off_since);
+    if (state->off_since)
+        off_until(state, window_end);
+    else
+        ledger_enter(state, window_end);
     bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
+    if (!state->seeded && bpf_map_lookup_elem(&slots, &tid))
+        return 0; /* in a stage all along: the agent knows in which */
     stage_cut_all(state, window_end);
+    outside_flush(state);
     return 0;
 }

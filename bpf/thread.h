@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Per-thread state: its making, its names, its time off the CPU. */
+/* Per-thread state: its making and its names. */
 #ifndef STAGEPROF_THREAD_H
 #define STAGEPROF_THREAD_H
 
@@ -38,6 +38,9 @@ static __noinline struct thread_state *thread_init(struct task_struct *task,
                                                    struct thread_state *state)
 {
     state->tid = task->pid;
+    /* Before the window opens this stays 0: then the window's start counts. */
+    if (window_start)
+        state->mark = bpf_ktime_get_ns();
     /* Serial numbers start at 1: 0 says that the storage is fresh. */
     state->serial = __sync_fetch_and_add(&last_thread, 1) + 1;
     thread_name(state->serial, task, task->comm);
@@ -57,24 +60,6 @@ static __always_inline struct thread_state *thread_get(struct task_struct *task)
     if (state && !state->serial)
         thread_init(task, state);
     return state;
-}
-
-static __always_inline void thread_switched_out(struct thread_state *state)
-{
-    state->off_since = bpf_ktime_get_ns();
-}
-
-/* Only time inside the window counts, so that stages that were open before it
- * get exactly the part that lies in it. */
-static __always_inline void thread_switched_in(struct thread_state *state)
-{
-    u64 since = state->off_since;
-
-    if (!since)
-        return;
-    state->off_since = 0;
-    if (in_window())
-        state->off_total += bpf_ktime_get_ns() - in_window_since(since);
 }
 
 #endif

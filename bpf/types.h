@@ -7,7 +7,10 @@
 #ifndef STAGEPROF_TYPES_H
 #define STAGEPROF_TYPES_H
 
-#define MAX_DEPTH 64    /* open stages kept per thread; as many as the marker library keeps */
+#define MAX_DEPTH 32    /* open stages kept per thread; the marker library keeps 64 */
+#define SLOT_DEPTH 64   /* open stages in a slot of the marker library */
+#define SPAN_CALLS 16   /* kinds of calls kept per span */
+#define CALL_STACK 64   /* of all open stages of a thread together */
 #define NAME_SIZE 128   /* a stage name's text with its NUL */
 #define HIST_BUCKETS 32 /* log2 of nanoseconds */
 
@@ -25,6 +28,22 @@ enum gil_reading {
     GIL_METHOD_UNKNOWN,
     GIL_METHOD_THREAD_LOCAL,
     GIL_METHOD_CURRENT_THREAD_STATE,
+};
+
+/* What a thread's time is spent on: at every moment one of these. */
+enum part {
+    PART_RUNNING,      /* on a CPU, outside driver calls */
+    PART_CUDA_CPU,     /* on a CPU, inside driver calls */
+    PART_CUDA_BLOCKED, /* off the CPU, inside driver calls */
+    PART_GIL_WAIT,     /* asleep on a futex of Python's lock */
+    PART_RUNNABLE,     /* ready to run, without a CPU */
+    PART_BLOCKED_FUTEX,
+    PART_BLOCKED_POLL,
+    PART_BLOCKED_READ,
+    PART_BLOCKED_SLEEP,
+    PART_BLOCKED_FAULT, /* outside any system call */
+    PART_BLOCKED_OTHER,
+    PARTS,
 };
 
 enum attribution {
@@ -45,6 +64,7 @@ enum counter {
     LOST_THREAD,          /* calls of a thread for which no state could be made */
     LOST_STAGE_ROW,       /* spans that found no room for a new row */
     LOST_STAGE_DEPTH,     /* stages nested deeper than MAX_DEPTH */
+    LOST_SPAN_RECORD,     /* spans that found no room in the ring buffer (their totals are counted) */
     LOST_STAGE_THREAD,    /* markers of a thread for which no state could be made */
     LOST_MARKER,          /* open stages whose end was missed and that were closed late */
     LOST_PATH,            /* stages that found no room in the table of paths */
@@ -103,6 +123,8 @@ struct gil_plan {
     u64 tls_module;       /* THREAD_LOCAL: 0 = static TLS, offset from the thread pointer */
     s64 tls_offset;
     u64 enabled_address; /* free-threaded: of the int that is 0 while there is no lock; else 0 */
+    u64 lock_start;      /* the lock itself, with all futexes that threads wait for it on */
+    u64 lock_end;
 };
 
 struct call_key {
@@ -134,20 +156,48 @@ struct stage_key {
 };
 _Static_assert(sizeof(struct stage_key) == 8, "stage_key");
 
+/* Spans of one thread and path. parts partition wall - child. */
 struct stage_row {
     u64 count; /* complete spans */
     u64 wall;
     u64 child;
-    u64 cpu;
+    u64 cpu; /* inclusive of child stages */
     u64 min;
     u64 max;
+    u64 parts[PARTS];
     u64 partial_count; /* spans that reach over an edge of the window */
     u64 partial_wall;
     u64 partial_child;
     u64 partial_cpu;
+    u64 partial_parts[PARTS];
     u64 hist[HIST_BUCKETS];
 };
-_Static_assert(sizeof(struct stage_row) == 80 + 8 * HIST_BUCKETS, "stage_row");
+_Static_assert(sizeof(struct stage_row) == 80 + 16 * PARTS + 8 * HIST_BUCKETS, "stage_row");
+
+/* The driver calls of one kind that ended in a span. */
+struct span_call {
+    u16 symbol;
+    u8 gil;
+    u8 pad;
+    u32 count;
+    u64 cpu;
+    u64 blocked;
+};
+_Static_assert(sizeof(struct span_call) == 24, "span_call");
+
+/* One span, streamed when it ends. */
+struct span_record {
+    u32 thread;
+    u32 path;
+    u64 begin;
+    u64 wall;
+    u64 child;
+    u64 parts[PARTS];
+    u32 partial;
+    u32 calls_len;
+    struct span_call calls[SPAN_CALLS];
+};
+_Static_assert(sizeof(struct span_record) == 40 + 8 * PARTS + 24 * SPAN_CALLS, "span_record");
 
 struct path_key {
     u64 name; /* address of the name in the target: names are never moved or freed */
@@ -169,12 +219,14 @@ _Static_assert(sizeof(struct thread_info) == 24, "thread_info");
 
 struct open_stage {
     u64 begin;
-    u64 child;    /* wall time of closed child stages */
-    u64 off_base; /* the thread's off-CPU total at begin */
+    u64 child;     /* wall time of closed child stages */
+    u64 child_cpu; /* CPU time of closed child stages */
+    u64 parts[PARTS];
     u32 path;
-    u32 pad;
+    u16 calls_base; /* its kinds of calls in the thread's stack of them */
+    u16 cut;        /* it was not seen to begin */
 };
-_Static_assert(sizeof(struct open_stage) == 32, "open_stage");
+_Static_assert(sizeof(struct open_stage) == 32 + 8 * PARTS, "open_stage");
 
 /* What is known of one thread, in task local storage: it comes and goes with
  * the thread, and only the thread itself and the scheduler switching it write to it. */
@@ -185,16 +237,23 @@ struct thread_state {
     /* The call in progress; sp == 0 when there is none. */
     u64 sp;     /* stack pointer at entry: pairs a return with its entry */
     u64 begin;  /* of the call */
-    u64 off_base;
+    u64 off_base; /* off_total at entry */
     u64 size;
     u32 path;
     u16 symbol;
     u8 gil;
     u8 attribution;
 
-    /* Off-CPU time. */
+    /* Where the thread's time goes. */
+    u64 mark;      /* time up to here is accounted */
     u64 off_since; /* 0 while running */
-    u64 off_total;
+    u64 woken;     /* 0 while running or asleep */
+    u64 off_total; /* time off the CPU inside the window */
+    u64 deferred;  /* time off the CPU inside one of our programs, not yet accounted */
+    u32 off_part;  /* what it is off the CPU for */
+    u32 calls_len; /* used entries of calls */
+    u32 busy;      /* one of our programs is changing this record */
+    u32 ended;     /* the thread is exiting */
 
     u64 tls; /* address of Python's thread-local pointer, once known */
 
@@ -206,7 +265,9 @@ struct thread_state {
     u32 seeded;     /* the stack is followed since it was known */
     u32 adopted;    /* path of the stage whose backward pass the thread works on */
     u32 pad;
+    struct open_stage outside; /* holds the parts of the time outside any stage */
     struct open_stage open[MAX_DEPTH];
+    struct span_call calls[CALL_STACK];
 };
 
 

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"stageprof/bpf"
+	"stageprof/recording"
+)
+
+// maxSpans bounds the spans that are kept one by one; it keeps the agent below
+// some tens of megabytes. Totals hold all spans.
+const maxSpans = 100_000
+
+// spanReader collects the spans that the kernel side streams.
+type spanReader struct {
+	ring    *ringbuf.Reader
+	record  ringbuf.Record
+	decoded bpf.ProbeSpanRecord
+	kept    []span
+	dropped uint64 // beyond maxSpans
+}
+
+// span is a record in as little memory as it takes.
+type span struct {
+	thread, path       uint32
+	partial            bool
+	begin, wall, child uint64
+	parts              [bpf.ProbePartPARTS]uint64
+	calls              []spanCall
+}
+
+type spanCall struct {
+	symbol       uint16
+	gil          uint8
+	count        uint32
+	cpu, blocked uint64
+}
+
+func newSpanReader(ring *ebpf.Map) (*spanReader, error) {
+	r, err := ringbuf.NewReader(ring)
+	if err != nil {
+		return nil, fmt.Errorf("opening the spans' ring buffer: %w", err)
+	}
+	return &spanReader{ring: r}, nil
+}
+
+// read takes what is there. Nobody is woken when a span ends, so it has to be
+// called often enough for the ring buffer not to fill.
+func (r *spanReader) read() error {
+	r.ring.SetDeadline(time.Now())
+	for {
+		err := r.ring.ReadInto(&r.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading spans: %w", err)
+		}
+		if err := r.keep(); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *spanReader) keep() error {
+	if len(r.kept) >= maxSpans {
+		r.dropped++
+		return nil
+	}
+	d := &r.decoded
+	if err := binary.Read(bytes.NewReader(r.record.RawSample), binary.NativeEndian, d); err != nil {
+		return fmt.Errorf("decoding a span: %w", err)
+	}
+	s := span{
+		thread: d.Thread, path: d.Path, partial: d.Partial != 0,
+		begin: d.Begin, wall: d.Wall, child: d.Child, parts: d.Parts,
+	}
+	for _, c := range d.Calls[:min(int(d.CallsLen), len(d.Calls))] {
+		s.calls = append(s.calls, spanCall{c.Symbol, c.Gil, c.Count, c.Cpu, c.Blocked})
+	}
+	r.kept = append(r.kept, s)
+	return nil
+}
+
+func (r *spanReader) close() error { return r.ring.Close() }
+
+// partsOf gives the kernel side's parts their names.
+func partsOf(p [bpf.ProbePartPARTS]uint64) recording.Parts {
+	return recording.Parts{
+		RunningNS:      p[bpf.ProbePartPART_RUNNING],
+		CUDACPUNS:      p[bpf.ProbePartPART_CUDA_CPU],
+		CUDABlockedNS:  p[bpf.ProbePartPART_CUDA_BLOCKED],
+		GILWaitNS:      p[bpf.ProbePartPART_GIL_WAIT],
+		RunnableNS:     p[bpf.ProbePartPART_RUNNABLE],
+		BlockedFutexNS: p[bpf.ProbePartPART_BLOCKED_FUTEX],
+		BlockedPollNS:  p[bpf.ProbePartPART_BLOCKED_POLL],
+		BlockedReadNS:  p[bpf.ProbePartPART_BLOCKED_READ],
+		BlockedSleepNS: p[bpf.ProbePartPART_BLOCKED_SLEEP],
+		BlockedFaultNS: p[bpf.ProbePartPART_BLOCKED_FAULT],
+		BlockedOtherNS: p[bpf.ProbePartPART_BLOCKED_OTHER],
+	}
+}
+
+// addSpans puts the collected spans into the Recording.
+func (d *drain) addSpans() error {
+	if err := d.spans.read(); err != nil {
+		return err
+	}
+	d.r.Spans = slices.Grow(d.r.Spans, len(d.spans.kept))
+	for _, s := range d.spans.kept {
+		row := recording.Span{
+			Thread: d.thread(s.thread), Path: d.path(s.path), BeginNS: s.begin, WallNS: s.wall, ChildNS: s.child,
+			Partial: s.partial, Parts: partsOf(s.parts),
+		}
+		for _, c := range s.calls {
+			row.Calls = append(row.Calls, recording.SpanCall{
+				Symbol: int(c.symbol), GIL: gilStates[bpf.ProbeGilState(c.gil)],
+				Count: uint64(c.count), CPUNS: c.cpu, BlockedNS: c.blocked,
+			})
+		}
+		d.r.Spans = append(d.r.Spans, row)
+	}
+	d.spans.kept = nil
+	return nil
+}
