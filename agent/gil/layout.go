@@ -28,7 +28,7 @@ type layout struct {
 }
 
 // A lock begins with what it is about; two pairs of a condition variable and a mutex follow, up to its
-// end. Free-threaded builds put lockShift bytes before all that. So it is in 3.8 to 3.15.
+// end. Free-threaded builds put lockShift bytes before all that. So it is in 3.8 to 3.14.
 const (
 	lockWordsStart = 32
 	lockWordsEnd   = 208
