@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stageprof/agent"
 	"stageprof/agent/probe"
+	"stageprof/bpf"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
@@ -93,20 +96,30 @@ func TestCallRowsFull(t *testing.T) {
 // More names than the marker library has room for: it says so, and so does the
 // Recording.
 func TestMarkerNamesFull(t *testing.T) {
-	got, p := flood(t, "--threads", "64", "--outer", "1", "--inner", "70", "--own", "1")
+	p := simtest.Start(t, simtest.Tester(t, "flood", "--threads", "64", "--outer", "1", "--inner", "70", "--own", "1",
+		"--hold", "-", "--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	r := record(t, agent.Config{PID: p.PID, Probes: "launch"})
+	p.Ready()
+	p.WaitLine("done")
+	got := r.interrupt()
+	p.Release()
+	p.Wait()
 	expectAccounted(t, got)
 	if n := counts(got).Total(); n != p.Truth().Counts().Only(launches).Total() || n.Calls != 64*70 {
 		t.Errorf("%+v", n)
 	}
-	if losses(got)["marker_names_full"] == 0 {
-		t.Errorf("losses %v", losses(got))
+	const names = 64 * 71 // one of them is an outer one
+	if diff := cmp.Diff(map[string]uint64{"marker_names_full": names - 4096}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
 	}
 }
 
 // Stages nested deeper than are kept: they are counted as lost, the ones around
 // them are whole, and the thread's stack is right afterwards.
 func TestStagesTooDeep(t *testing.T) {
-	const depth = 70
+	kept := len(bpf.ProbeThreadState{}.Open)
+	depth := kept + 40 // also more than the library remembers
 	p := startPuppet(t)
 	p.order("main start w")
 	r := record(t, agent.Config{PID: p.PID})
@@ -125,7 +138,7 @@ func TestStagesTooDeep(t *testing.T) {
 	got := r.interrupt()
 	p.end()
 	expectAccounted(t, got)
-	if n := losses(got)["stages_too_deep"]; n != 2*(depth-64) {
+	if n := losses(got)["stages_too_deep"]; n != uint64(2*(depth-kept)) {
 		t.Errorf("losses %v", losses(got))
 	}
 	if s := stageRows(t, got)[stageKey{"w", "outer"}]; s.Count != 2 || s.PartialCount != 0 {
@@ -231,11 +244,20 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// Idle threads cost nothing and have no rows.
+// Idle threads make no calls, and their time is all outside any stage.
 func TestCaseC11IdleThreads(t *testing.T) {
 	got, p := runTester(t, agent.Config{}, simtest.Tester(t, "idle", "--threads", "160", "--calls", "5000", "--markers", simtest.Markers(t)))
 	expectEqual(t, got, p.Truth().Counts())
-	if len(got.Threads) != 1 {
-		t.Errorf("%d threads have rows", len(got.Threads))
+	outside := 0
+	for _, s := range got.Stages {
+		if len(got.Paths[s.Path].Names) == 0 {
+			outside++
+			if s.WallNS > uint64(got.Window.Duration) {
+				t.Errorf("thread %d was outside stages for %d of %d ns", s.Thread, s.WallNS, got.Window.Duration)
+			}
+		}
+	}
+	if outside != 161 {
+		t.Errorf("%d of 161 threads were outside stages", outside)
 	}
 }

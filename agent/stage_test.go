@@ -18,11 +18,15 @@ type spanCount struct{ Whole, Partial uint64 }
 // stageKey names a stage by its thread's name ("" for the process) and path.
 type stageKey struct{ Thread, Path string }
 
-// stageRows indexes a Recording's stages; each key must be there once.
+// stageRows indexes a Recording's stages; each key must be there once. The
+// rows of the time outside any stage are left out.
 func stageRows(t *testing.T, r *recording.Recording) map[stageKey]recording.Stage {
 	t.Helper()
 	rows := map[stageKey]recording.Stage{}
 	for _, s := range r.Stages {
+		if len(r.Paths[s.Path].Names) == 0 {
+			continue
+		}
 		key := stageKey{Path: strings.Join(r.Paths[s.Path].Names, "/")}
 		if s.Thread >= 0 {
 			key.Thread = r.Threads[s.Thread].Name
@@ -35,6 +39,8 @@ func stageRows(t *testing.T, r *recording.Recording) map[stageKey]recording.Stag
 	return rows
 }
 
+// expectSpans fails unless a Recording holds these spans, in its totals and one
+// by one, with the same times in both.
 func expectSpans(t *testing.T, r *recording.Recording, want map[stageKey]spanCount) {
 	t.Helper()
 	got := map[stageKey]spanCount{}
@@ -43,6 +49,42 @@ func expectSpans(t *testing.T, r *recording.Recording, want map[stageKey]spanCou
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	expectSpansInTotals(t, r)
+	expectPartition(t, r)
+}
+
+// stageTotal is what the spans of a stage sum to.
+type stageTotal struct{ Whole, Partial, WallNS, PartialWallNS uint64 }
+
+// expectSpansInTotals compares the spans that were kept one by one with the
+// totals. Stages of the whole process have totals only.
+func expectSpansInTotals(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	type key struct{ thread, path int }
+	want, got := map[key]stageTotal{}, map[key]stageTotal{}
+	for _, s := range r.Stages {
+		if s.Thread >= 0 && len(r.Paths[s.Path].Names) > 0 {
+			want[key{s.Thread, s.Path}] = stageTotal{s.Count, s.PartialCount, s.WallNS, s.PartialWallNS}
+		}
+	}
+	for _, s := range r.Spans {
+		k := key{s.Thread, s.Path}
+		total := got[k]
+		if s.Partial {
+			total.Partial++
+			total.PartialWallNS += s.WallNS
+		} else {
+			total.Whole++
+			total.WallNS += s.WallNS
+		}
+		got[k] = total
+		if s.BeginNS < r.Window.StartNS || s.BeginNS+s.WallNS > r.Window.StartNS+uint64(r.Window.Duration) {
+			t.Errorf("a span reaches out of the window: %+v", s)
+		}
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(key{})); diff != "" {
+		t.Errorf("totals of spans (-rows +spans):\n%s", diff)
 	}
 }
 
@@ -73,6 +115,28 @@ func TestCaseC02NestedStages(t *testing.T) {
 		{"w", "step/backward"}:          {5, 0},
 	})
 	expectWholeSums(t, got, "w")
+	expectSpanCalls(t, got)
+}
+
+// expectSpanCalls fails unless the calls of the spans are those of the rows.
+// No span may have more kinds of calls than are kept.
+func expectSpanCalls(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	type key struct{ thread, path, symbol int }
+	want, got := map[key]uint64{}, map[key]uint64{}
+	for _, c := range r.Calls {
+		if c.Attribution == recording.AttributionOwn {
+			want[key{c.Thread, c.Path, c.Symbol}] += c.Count
+		}
+	}
+	for _, s := range r.Spans {
+		for _, c := range s.Calls {
+			got[key{s.Thread, s.Path, c.Symbol}] += c.Count
+		}
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(key{})); diff != "" {
+		t.Errorf("calls (-rows +spans):\n%s", diff)
+	}
 }
 
 // expectWholeSums checks that a thread's stages partition the time of their
@@ -190,7 +254,7 @@ func TestCaseC13BlockedInStage(t *testing.T) {
 		t.Errorf("in a window of %d ns: inner %+v, outer %+v", window, inner, outer)
 	}
 	if inner.PartialCPUNS != 0 || outer.PartialCPUNS != 0 {
-		t.Errorf("a sleeping thread ran for %d and %d ns", inner.PartialCPUNS, outer.PartialCPUNS)
+		t.Errorf("a sleeping thread ran for %d and %d of %d ns: %+v", inner.PartialCPUNS, outer.PartialCPUNS, window, inner.PartialParts)
 	}
 }
 
