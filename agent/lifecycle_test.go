@@ -166,6 +166,8 @@ func TestKilledInMidRecord(t *testing.T) {
 	if lost := losses(got); lost["thread_exit_in_call"] != lostCalls(got) || lostCalls(got) > 8 {
 		t.Errorf("losses: %v", lost)
 	}
+	expectPartition(t, got)
+	expectSpansInTotals(t, got)
 	if counts(got).Total().Calls < 1000 {
 		t.Errorf("%d calls", counts(got).Total().Calls)
 	}
@@ -209,6 +211,84 @@ func TestExecInMidRecord(t *testing.T) {
 	after := simtest.ReadTruth(t, truth).Counts().Only(func(k simtest.Key) bool { return k.Tag == "after" })
 	if after.Total().Calls != 5000 {
 		t.Errorf("the next program made %d of 5000 calls", after.Total().Calls)
+	}
+}
+
+// The same by another thread than the first, with the rest in a call and in a
+// stage.
+func TestExecByAnotherThread(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start v", "main start u")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 100", "v begin wait", "u begin other", "u launch 10", "u end")
+	want := since(baseline, p.truthSoFar().Counts())
+	p.order("v hang")
+	p.WaitLine("inside")
+	p.order("w exec")
+	got := r.finish()
+	p.Wait()
+	expectEnd(t, got, recording.EndExec)
+	expectAccounted(t, got)
+	if diff := simtest.Diff(want, counts(got)); diff != "" {
+		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"thread_exit_in_call": 1}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {0, 1}, {"v", "wait"}: {0, 1}, {"u", "other"}: {1, 0}})
+	if frame := onlyCaller(t, got, "step"); filepath.Base(got.Modules[frame.Module].Path) != "puppet" {
+		t.Errorf("calls come from %+v", got.Modules[frame.Module])
+	}
+}
+
+// The rows are the old program's, and so are the threads' names.
+func TestExecKeepsNames(t *testing.T) {
+	p := startPuppet(t)
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("main begin step", "main launch 100")
+	want := since(baseline, p.truthSoFar().Counts())
+	p.tell("main exec")
+	got := r.finish()
+	p.Wait()
+	expectEnd(t, got, recording.EndExec)
+	expectEqual(t, got, want)
+	expectSpans(t, got, map[stageKey]spanCount{{"puppet", "step"}: {0, 1}})
+	if got.Target.Comm != "puppet" || filepath.Base(got.Target.Exe) != "puppet" {
+		t.Errorf("the target is %+v", got.Target)
+	}
+}
+
+// A child that shares the target's memory until it executes another program
+// ends nothing.
+func TestSpawn(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w spawn", "w launch 20", "main spawn", "w end")
+	got := r.interrupt()
+	expectEnd(t, got, recording.EndInterrupt)
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+}
+
+// A thread is known by its last name.
+func TestThreadRenamed(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w launch 10", "w rename target-0", "w launch 20", "w rename drafter-0")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	names := map[string]uint64{}
+	for _, c := range got.Calls {
+		names[got.Threads[c.Thread].Name] += c.Count
+	}
+	if diff := cmp.Diff(map[string]uint64{"drafter-0": 30}, names); diff != "" {
+		t.Errorf("calls by thread name (-want +got):\n%s", diff)
 	}
 }
 
@@ -274,6 +354,8 @@ func TestInterruptAtFullSpeed(t *testing.T) {
 	}
 	p.Wait()
 	expectAtMost(t, got, p.Truth().Counts())
+	expectPartition(t, got)
+	expectSpansInTotals(t, got)
 	if diff := simtest.Diff(p.Expected(), p.Truth().Counts()); diff != "" {
 		t.Errorf("the target was disturbed:\n%s", diff)
 	}
@@ -293,6 +375,7 @@ func TestCaseC14AgentStopped(t *testing.T) {
 	got := a.finish()
 	expectEnd(t, got, recording.EndExit)
 	expectEqual(t, got, p.Truth().Counts())
+	expectPartition(t, got)
 }
 
 // The agent is killed: its probes go with it, the target notices nothing, and

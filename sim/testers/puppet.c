@@ -17,6 +17,9 @@
 //   nest N                N times cuStreamQuery with a cuDriverGetVersion inside
 //   abandon               a cuStreamQuery that is left by longjmp
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
+//   exec                  the process becomes /bin/true
+//   spawn                 a child process that is /bin/true from its first instruction on
+//   rename NAME           the thread's name
 //   tag PATH              the truth's tag, until the next begin or end
 //   truth FILE            the truth so far
 //   markers FILE          opens the marker library: there is none before
@@ -27,9 +30,11 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../marker/c/stageprof.h"
@@ -149,6 +154,25 @@ static void hang(void) {
     cu.cuStreamQuery(NULL);
 }
 
+static void become_true(void) {
+    execl("/bin/true", "true", NULL);
+    tester_fail("executing another program: %m");
+}
+
+static void spawn(void) {
+    char *arguments[] = {"true", NULL};
+    pid_t pid;
+    int status;
+    if (posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, NULL))
+        tester_fail("starting a child: %m");
+    if (waitpid(pid, &status, 0) != pid || status)
+        tester_fail("the child ended with status %#x", status);
+}
+
+static void rename_thread(const char *name) {
+    pthread_setname_np(pthread_self(), name);
+}
+
 static void open_markers(const char *path) {
     void *library = dlopen(path, RTLD_NOW);
     if (!library)
@@ -239,6 +263,9 @@ static void obey(const char *order) {
         {"nest", NULL, nest},
         {"abandon", abandon, NULL},
         {"hang", hang, NULL},
+        {"exec", become_true, NULL},
+        {"spawn", spawn, NULL},
+        {"rename", NULL, rename_thread},
         {"tag", NULL, cu.simcuda_tag},
         {"truth", NULL, cu.simcuda_write_truth},
         {"markers", NULL, open_markers},
@@ -285,7 +312,7 @@ static void hand_over(struct puppet *p, const char *order) {
     if (!strcmp(order, "exit")) {
         pthread_join(p->thread, NULL);
         p->gone = true;
-    } else if (strcmp(order, "hang")) {
+    } else if (strcmp(order, "hang") && strcmp(order, "exec")) {
         await_obedience(p);
     }
 }
