@@ -43,6 +43,7 @@ type builder struct {
 	calls   map[callKey]*callSum
 	stages  forest // of threads
 	process forest // of the whole process
+	times   times
 	all     sums
 	outside sums
 
@@ -260,6 +261,10 @@ func (b *builder) attribute(key callKey, path Path, t *Total) {
 }
 
 func (b *builder) addSpans(row recording.Stage) {
+	if row.Thread != -1 && b.paths[row.Path].Outside() {
+		b.addOutside(row)
+		return
+	}
 	spans, impossible := plausibleSpans(row, b.limit)
 	b.impossibleSpans = add(b.impossibleSpans, impossible)
 	path := b.paths[row.Path]
@@ -279,11 +284,26 @@ func (b *builder) addSpans(row recording.Stage) {
 			addSpansTo(&s.thread(b.threadOf[row.Thread]).spans, &spans)
 		}
 	})
-	if row.Thread != -1 && len(path.Names) == 1 {
+	if row.Thread == -1 {
+		return
+	}
+	own := spans.ExclusiveWindowNS()
+	b.times.add(b.threadOf[row.Thread], path, own, spans.WindowNS()-own, spans.Parts, spans.Partial.Parts)
+	if len(path.Names) == 1 {
 		t := &b.threads[b.threadOf[row.Thread]]
 		t.Staged = true
 		t.StagesNS = add(t.StagesNS, spans.WindowNS())
 	}
+}
+
+// addOutside adds a thread's time outside any stage, which has no spans.
+func (b *builder) addOutside(row recording.Stage) {
+	wall := row.WallNS - min(row.ChildNS, row.WallNS)
+	if wall > b.limit {
+		b.impossibleSpans = add(b.impossibleSpans, 1)
+		return
+	}
+	b.times.add(b.threadOf[row.Thread], Path{}, wall, 0, partsOf(row.Parts, wall))
 }
 
 func addSpansTo(to **Spans, s *Spans) {
@@ -322,14 +342,80 @@ func (b *builder) finish() *Ledger {
 		Outside: b.outside.breakdown(),
 		All:     b.all.breakdown(),
 		Losses:  b.losses(),
+
+		Paths:    b.paths,
+		ThreadOf: b.threadOf,
 	}
 	for i := range b.threads {
 		t := b.threads[i].Thread
 		t.All = b.threads[i].sums.breakdown()
 		l.Threads = append(l.Threads, t)
 	}
+	b.divideTimes(l)
 	l.Balance = balance(b.source.Seen, l.All.Count, l.Losses)
 	return l
+}
+
+// divideTimes says what the wall times of stages and threads consist of.
+func (b *builder) divideTimes(l *Ledger) {
+	all := b.times.divide(b.callTimes())
+	for i := range l.Threads {
+		d := all[threadPath{i, ""}]
+		if d == nil {
+			continue
+		}
+		l.Threads[i].Parts = b.times.known(d.within)
+		if d.seen {
+			l.Threads[i].PartsOutside = b.times.known(d.own)
+		}
+	}
+	spans := b.collectIterations()
+	for i := range l.Stages {
+		if s := &l.Stages[i]; !s.Process {
+			b.divideStage(s, all)
+			s.Iterations = spans[s.Path.Joined].finish(s.Spans)
+		}
+	}
+}
+
+func (b *builder) divideStage(s *Stage, all map[threadPath]*divided) {
+	var own, within mix
+	for i := range s.Threads {
+		t := &s.Threads[i]
+		d := all[threadPath{t.Thread, s.Path.Joined}]
+		if d == nil || !d.seen {
+			continue
+		}
+		t.Parts, t.PartsWithin = b.times.known(d.own), b.times.known(d.within)
+		own.add(&d.own)
+		within.add(&d.within)
+	}
+	if s.Spans != nil {
+		s.Parts, s.PartsWithin = b.times.known(own.partition()), b.times.known(within.partition())
+	}
+}
+
+// callTimes are the calls by whose time they are a part of. Calls on behalf of
+// another thread's stage are made outside any stage of one's own.
+func (b *builder) callTimes() map[threadPath][]callTime {
+	times := map[threadPath][]callTime{}
+	for k, sum := range b.calls {
+		in := threadPath{k.thread, k.path}
+		if k.attribution == recording.AttributionAutograd || k.attribution == recording.AttributionProcess {
+			in.path = ""
+		}
+		times[in] = append(times[in], timeOf(k, &sum.total))
+	}
+	return times
+}
+
+func timeOf(k callKey, t *Total) callTime {
+	cpu := min(t.RawCPUNS, t.RawWallNS)
+	corrected := min(t.CPUNS, cpu)
+	return callTime{
+		api: k.api, gil: k.gil,
+		cpu: corrected, probes: cpu - corrected, blocked: t.RawWallNS - cpu,
+	}
 }
 
 func (b *builder) finishCalls() []Call {

@@ -47,6 +47,47 @@
 // happens when its end marker was lost, and for the parents that a path
 // implies but that never closed.
 //
+// # Parts
+//
+// A Partition says what the thread did in a wall time. Its parts sum to the
+// wall time to the nanosecond, whatever the Recording holds:
+//
+//	cuda cpu      running inside driver calls, by api and gil
+//	cuda blocked  off the CPU inside driver calls, by api and gil
+//	stageprof     running inside driver calls, for the probes
+//	gil wait      asleep until Python's lock is free
+//	runnable      ready to run, without a CPU
+//	blocked: ...  asleep for another reason: futex, poll, read, sleep,
+//	              page fault, other
+//	running       running, outside driver calls
+//	child stages  inside the stages inside, not divided here
+//	unknown       the Recording does not say
+//
+// Because they have to sum, parts are of raw durations. The probes' bias, which
+// is subtracted from calls elsewhere, is a part of its own here, called
+// stageprof: count x bias, rounded, taken out of the same calls' time on the
+// CPU, at most all of it. So "cuda cpu" is a call's corrected cpu, and
+// "cuda blocked" its raw wall without its raw cpu. What the probes cost outside
+// of their two clock readings can't be told apart from running.
+//
+// Driver time is divided by the calls that a thread made in its own time in the
+// stage; those on behalf of another thread's stage are part of its time outside
+// any stage. Calls are recorded when they end, and for complete and partial
+// spans together, so the division is of both together. Driver time without a
+// call row is "cuda cpu: other" and "cuda blocked: other": calls that the edge
+// of the window cut, that were lost, or that a span did not have room for.
+//
+// Rows whose parts sum to more than their time, or of which impossible spans
+// were taken out, count as unknown. A Recording without parts, as earlier
+// versions made them, gives no partitions: they are missing, not 0.
+//
+// The parts of a stage with the stages inside it are its own and theirs. Where
+// rows of the stages inside were lost, what is missing is "child stages".
+//
+// Single spans have parts too: their child stages are one part. Means and
+// percentiles of these are exact, of complete spans only; the Recording may
+// hold fewer of them than there were, which Iterations.Missing counts.
+//
 // # Whose calls
 //
 // A stage's own calls are those of attribution own: the thread that opened the

@@ -1,6 +1,10 @@
 package correlate
 
-import "stageprof/recording"
+import (
+	"strings"
+
+	"stageprof/recording"
+)
 
 // Ledger is a Recording, joined. All its tables are in a fixed order, so that
 // the same Recording gives the same Ledger.
@@ -18,6 +22,9 @@ type Ledger struct {
 
 	Losses  []recording.Loss // by kind and reason
 	Balance Balance
+
+	Paths    []Path // by the Recording's path ID
+	ThreadOf []int  // by the Recording's thread ID: index of Threads
 }
 
 // Call is all calls of one visible key.
@@ -90,6 +97,13 @@ type Stage struct {
 	Within  Breakdown // Own, and that of all stages inside it
 	Adopted []Adopted // calls of other threads on its behalf
 	Threads []StageThread
+
+	// Parts divides the wall time inside the window without the stages inside
+	// it, PartsWithin all of it. Both are nil when the Recording has no parts
+	// of it; the stages of the whole process never have any.
+	Parts       *Partition
+	PartsWithin *Partition
+	Iterations  *Iterations // nil when the Recording has no single spans of it
 }
 
 // Share returns which part of the stage's wall time inside the window was
@@ -112,6 +126,7 @@ type Spans struct {
 	MinNS       uint64
 	MaxNS       uint64
 	Hist        recording.Hist
+	Parts       recording.Parts // of ExclusiveNS as measured, 0 where it is not known
 	Partial     Partial
 }
 
@@ -121,6 +136,7 @@ type Partial struct {
 	WallNS      uint64 // inside the window
 	ExclusiveNS uint64
 	CPUNS       uint64
+	Parts       recording.Parts // of ExclusiveNS
 }
 
 // WindowNS is the wall time inside the window, of complete and partial spans.
@@ -142,6 +158,9 @@ type StageThread struct {
 	Thread int    // index of Ledger.Threads
 	Spans  *Spans // nil when no span was seen
 	Own    Total
+
+	Parts       *Partition // as those of Stage
+	PartsWithin *Partition
 }
 
 // Thread is one thread of the target.
@@ -157,6 +176,36 @@ type Thread struct {
 	All      Breakdown // every call it made
 	Outside  Total     // those outside any stage
 	Adopted  Total     // those made on behalf of another thread's stage
+
+	// Parts divides the time that the thread lived in the window, as far as the
+	// Recording knows of it; PartsOutside what of it was outside any stage,
+	// calls for other threads' stages included. They are nil when it has no
+	// parts of them.
+	Parts        *Partition
+	PartsOutside *Partition
+}
+
+// Role is what a thread is there for, as far as its name says.
+type Role string
+
+// The roles.
+const (
+	RoleAutograd  Role = "autograd"   // runs PyTorch's backward passes
+	RoleWatchdog  Role = "watchdog"   // looks after NCCL
+	RolePinMemory Role = "pin memory" // copies a DataLoader's batches
+	RoleNone      Role = "none"
+)
+
+// Role goes by the names that PyTorch gives to its threads.
+func (t *Thread) Role() Role {
+	for prefix, role := range map[string]Role{
+		"pt_autograd_": RoleAutograd, "pt_nccl_watchdg": RoleWatchdog, "pt_data_pin": RolePinMemory,
+	} {
+		if strings.HasPrefix(t.Name, prefix) {
+			return role
+		}
+	}
+	return RoleNone
 }
 
 // Balance is the account of calls: Seen = Reported + Lost.

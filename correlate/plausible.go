@@ -104,19 +104,23 @@ func plausibleSpans(s recording.Stage, limit uint64) (Spans, uint64) {
 	if s.Count == 0 {
 		s.WallNS, s.MinNS, s.MaxNS = 0, 0, 0
 	}
+	exclusive := s.WallNS - min(s.ChildNS, s.WallNS)
+	partial := s.PartialWallNS - min(s.PartialChildNS, s.PartialWallNS)
 	return Spans{
 		Count:       s.Count,
 		WallNS:      s.WallNS,
-		ExclusiveNS: s.WallNS - min(s.ChildNS, s.WallNS),
+		ExclusiveNS: exclusive,
 		CPUNS:       min(s.CPUNS, s.WallNS),
 		MinNS:       min(s.MinNS, s.MaxNS),
 		MaxNS:       s.MaxNS,
 		Hist:        s.Hist,
+		Parts:       partsOf(s.Parts, exclusive),
 		Partial: Partial{
 			Count:       s.PartialCount,
 			WallNS:      s.PartialWallNS,
-			ExclusiveNS: s.PartialWallNS - min(s.PartialChildNS, s.PartialWallNS),
+			ExclusiveNS: partial,
 			CPUNS:       min(s.PartialCPUNS, s.PartialWallNS),
+			Parts:       partsOf(s.PartialParts, partial),
 		},
 	}, rejected
 }

@@ -165,6 +165,8 @@ func (s *Spans) add(o *Spans) {
 	s.ExclusiveNS = add(s.ExclusiveNS, o.ExclusiveNS)
 	s.CPUNS = add(s.CPUNS, o.CPUNS)
 	addHist(&s.Hist, &o.Hist)
+	addParts(&s.Parts, &o.Parts)
+	addParts(&s.Partial.Parts, &o.Partial.Parts)
 	s.Partial.Count = add(s.Partial.Count, o.Partial.Count)
 	s.Partial.WallNS = add(s.Partial.WallNS, o.Partial.WallNS)
 	s.Partial.ExclusiveNS = add(s.Partial.ExclusiveNS, o.Partial.ExclusiveNS)

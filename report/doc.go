@@ -46,21 +46,34 @@
 //	              <total>}]: every call is in exactly one of them; stage_path is ""
 //	              outside any stage
 //	stages        [{stage_path, names, process, spans, calls, calls_within, adopted,
-//	              threads}], parents before children
+//	              threads, parts, parts_within, iterations}], parents before children
 //	    spans     null when none was seen, else {count, wall_ns, exclusive_ns,
-//	              cpu_ns, min_ns, max_ns, p50_ns, p99_ns, partial: {count, wall_ns,
-//	              exclusive_ns, cpu_ns}}
+//	              cpu_ns, min_ns, max_ns, p50_ns, p99_ns, parts, partial: {count,
+//	              wall_ns, exclusive_ns, cpu_ns, parts}}; their parts are those of
+//	              exclusive_ns as measured, calls not told apart, or null:
+//	              {running_ns, cuda_cpu_ns, cuda_blocked_ns, gil_wait_ns,
+//	              runnable_ns, blocked_futex_ns, blocked_poll_ns, blocked_read_ns,
+//	              blocked_sleep_ns, blocked_fault_ns, blocked_other_ns}
 //	    calls     <breakdown> of the stage itself; its "share" is of the exclusive
 //	              wall time, complete and partial
 //	    calls_within  <breakdown> with the stages inside it; its "share" is of the
 //	              whole wall time
 //	    adopted   [{attribution, calls, calls_within}]: <breakdown>s without share
-//	    threads   [{thread, tid, spans, calls: <total>}]
+//	    threads   [{thread, tid, spans, calls: <total>, parts, parts_within}]
+//	    parts     <parts> of the wall time of the stage itself, complete and partial
+//	    parts_within  <parts> with the stages inside it
+//	    iterations  null when there are no single spans, else {count, missing, wall:
+//	              {mean_ns, p50_ns, p99_ns, max_ns}, parts: {name: the same}} of the
+//	              complete spans that were recorded one by one; missing is how many
+//	              there were beside them. Percentiles are exact. The part of a span
+//	              that is its stages inside is "child stages"
 //	outside       <breakdown> of the calls outside any stage
 //	all           <breakdown> of all calls
 //	threads       [{thread, tid, ns_tid, incarnations, stages_ns, calls: <breakdown>,
-//	              outside: <total>, adopted: <total>}]; stages_ns is null when no
-//	              span of the thread was seen
+//	              outside: <total>, adopted: <total>, role, parts, parts_outside}];
+//	              stages_ns is null when no span of the thread was seen; role is
+//	              autograd, watchdog, pin memory or none; the <parts> are those of
+//	              its life in the window, and of what was outside any stage
 //	losses        {reason: {kind, count, help}}; a reason that has several kinds is
 //	              written reason/kind
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted
@@ -77,4 +90,7 @@
 //	              min_ns, max_ns, p50_ns, p99_ns
 //	<breakdown>   {<total>, share, gil: {state: <total>}, symbols: {name: {<total>,
 //	              gil: {state: <total>}}}, apis: the same by api}
+//	<parts>       {name: ns}, null when nothing is known of them. They sum to the wall
+//	              time to the nanosecond; parts of 0 are left out. Names are as in
+//	              package correlate, e.g. "cuda blocked: cuStreamSynchronize [gil held]"
 package report

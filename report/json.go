@@ -97,25 +97,47 @@ type jsonStage struct {
 	CallsWithin jsonBreakdown     `json:"calls_within"`
 	Adopted     []jsonAdopted     `json:"adopted"`
 	Threads     []jsonStageThread `json:"threads"`
+	Parts       jsonParts         `json:"parts"`
+	PartsWithin jsonParts         `json:"parts_within"`
+	Iterations  *jsonIterations   `json:"iterations"`
+}
+
+// jsonParts are parts by name; nil is null.
+type jsonParts map[string]uint64
+
+type jsonIterations struct {
+	Count   uint64                      `json:"count"`
+	Missing uint64                      `json:"missing"`
+	Wall    jsonDistribution            `json:"wall"`
+	Parts   map[string]jsonDistribution `json:"parts"`
+}
+
+type jsonDistribution struct {
+	MeanNS uint64 `json:"mean_ns"`
+	P50NS  uint64 `json:"p50_ns"`
+	P99NS  uint64 `json:"p99_ns"`
+	MaxNS  uint64 `json:"max_ns"`
 }
 
 type jsonSpans struct {
-	Count       uint64      `json:"count"`
-	WallNS      uint64      `json:"wall_ns"`
-	ExclusiveNS uint64      `json:"exclusive_ns"`
-	CPUNS       uint64      `json:"cpu_ns"`
-	MinNS       *uint64     `json:"min_ns"`
-	MaxNS       *uint64     `json:"max_ns"`
-	P50NS       *uint64     `json:"p50_ns"`
-	P99NS       *uint64     `json:"p99_ns"`
-	Partial     jsonPartial `json:"partial"`
+	Count       uint64           `json:"count"`
+	WallNS      uint64           `json:"wall_ns"`
+	ExclusiveNS uint64           `json:"exclusive_ns"`
+	CPUNS       uint64           `json:"cpu_ns"`
+	MinNS       *uint64          `json:"min_ns"`
+	MaxNS       *uint64          `json:"max_ns"`
+	P50NS       *uint64          `json:"p50_ns"`
+	P99NS       *uint64          `json:"p99_ns"`
+	Parts       *recording.Parts `json:"parts"`
+	Partial     jsonPartial      `json:"partial"`
 }
 
 type jsonPartial struct {
-	Count       uint64 `json:"count"`
-	WallNS      uint64 `json:"wall_ns"`
-	ExclusiveNS uint64 `json:"exclusive_ns"`
-	CPUNS       uint64 `json:"cpu_ns"`
+	Count       uint64           `json:"count"`
+	WallNS      uint64           `json:"wall_ns"`
+	ExclusiveNS uint64           `json:"exclusive_ns"`
+	CPUNS       uint64           `json:"cpu_ns"`
+	Parts       *recording.Parts `json:"parts"`
 }
 
 type jsonAdopted struct {
@@ -125,21 +147,26 @@ type jsonAdopted struct {
 }
 
 type jsonStageThread struct {
-	Thread string     `json:"thread"`
-	TID    int        `json:"tid"`
-	Spans  *jsonSpans `json:"spans"`
-	Calls  jsonTotal  `json:"calls"`
+	Thread      string     `json:"thread"`
+	TID         int        `json:"tid"`
+	Spans       *jsonSpans `json:"spans"`
+	Calls       jsonTotal  `json:"calls"`
+	Parts       jsonParts  `json:"parts"`
+	PartsWithin jsonParts  `json:"parts_within"`
 }
 
 type jsonThread struct {
-	Thread       string        `json:"thread"`
-	TID          int           `json:"tid"`
-	NSTID        int           `json:"ns_tid"`
-	Incarnations int           `json:"incarnations"`
-	StagesNS     *uint64       `json:"stages_ns"`
-	Calls        jsonBreakdown `json:"calls"`
-	Outside      jsonTotal     `json:"outside"`
-	Adopted      jsonTotal     `json:"adopted"`
+	Thread       string         `json:"thread"`
+	TID          int            `json:"tid"`
+	NSTID        int            `json:"ns_tid"`
+	Incarnations int            `json:"incarnations"`
+	StagesNS     *uint64        `json:"stages_ns"`
+	Calls        jsonBreakdown  `json:"calls"`
+	Outside      jsonTotal      `json:"outside"`
+	Adopted      jsonTotal      `json:"adopted"`
+	Role         correlate.Role `json:"role"`
+	Parts        jsonParts      `json:"parts"`
+	PartsOutside jsonParts      `json:"parts_outside"`
 }
 
 type jsonLoss struct {
@@ -268,6 +295,9 @@ func stageOf(l *correlate.Ledger, s *correlate.Stage) jsonStage {
 		CallsWithin: breakdownOf(&s.Within),
 		Adopted:     []jsonAdopted{},
 		Threads:     []jsonStageThread{},
+		Parts:       partsOf(s.Parts),
+		PartsWithin: partsOf(s.PartsWithin),
+		Iterations:  iterationsOf(s.Iterations),
 	}
 	if s.Spans != nil && !s.Process {
 		j.Calls.Share = share(s.Own.WallNS, s.Spans.ExclusiveWindowNS())
@@ -280,7 +310,10 @@ func stageOf(l *correlate.Ledger, s *correlate.Stage) jsonStage {
 	for i := range s.Threads {
 		t := &s.Threads[i]
 		at := &l.Threads[t.Thread]
-		j.Threads = append(j.Threads, jsonStageThread{at.Name, at.TID, spansOf(t.Spans), totalOf(&t.Own)})
+		j.Threads = append(j.Threads, jsonStageThread{
+			Thread: at.Name, TID: at.TID, Spans: spansOf(t.Spans), Calls: totalOf(&t.Own),
+			Parts: partsOf(t.Parts), PartsWithin: partsOf(t.PartsWithin),
+		})
 	}
 	return j
 }
@@ -301,9 +334,43 @@ func spansOf(s *correlate.Spans) *jsonSpans {
 		Count: s.Count, WallNS: s.WallNS, ExclusiveNS: s.ExclusiveNS, CPUNS: s.CPUNS,
 		MinNS: known(s.MinNS, s.Count > 0), MaxNS: known(s.MaxNS, s.Count > 0),
 		P50NS: known(s.Quantile(0.5)), P99NS: known(s.Quantile(0.99)),
-		Partial: jsonPartial(s.Partial),
+		Parts: measuredParts(s.Parts),
+		Partial: jsonPartial{
+			Count: s.Partial.Count, WallNS: s.Partial.WallNS, ExclusiveNS: s.Partial.ExclusiveNS,
+			CPUNS: s.Partial.CPUNS, Parts: measuredParts(s.Partial.Parts),
+		},
 	}
 	return j
+}
+
+// measuredParts is null when there are none.
+func measuredParts(p recording.Parts) *recording.Parts {
+	if p == (recording.Parts{}) {
+		return nil
+	}
+	return &p
+}
+
+func partsOf(p *correlate.Partition) jsonParts {
+	if p == nil {
+		return nil
+	}
+	parts := jsonParts{}
+	for _, part := range p.Parts {
+		parts[part.String()] += part.NS
+	}
+	return parts
+}
+
+func iterationsOf(it *correlate.Iterations) *jsonIterations {
+	if it == nil {
+		return nil
+	}
+	parts := map[string]jsonDistribution{}
+	for _, p := range it.Parts {
+		parts[p.String()] = jsonDistribution(p.Distribution)
+	}
+	return &jsonIterations{Count: it.Count, Missing: it.Missing, Wall: jsonDistribution(it.Wall), Parts: parts}
 }
 
 func threadOf(t *correlate.Thread) jsonThread {
@@ -311,6 +378,7 @@ func threadOf(t *correlate.Thread) jsonThread {
 		Thread: t.Name, TID: t.TID, NSTID: t.NTID, Incarnations: t.Incarnations,
 		StagesNS: known(t.StagesNS, t.Staged),
 		Calls:    breakdownOf(&t.All), Outside: totalOf(&t.Outside), Adopted: totalOf(&t.Adopted),
+		Role: t.Role(), Parts: partsOf(t.Parts), PartsOutside: partsOf(t.PartsOutside),
 	}
 }
 
