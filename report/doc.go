@@ -1,5 +1,5 @@
 // Package report shows a Ledger: as the table that closes a recording (Text)
-// and as one JSON object (JSON). What the numbers mean is said in package
+// and as one JSON object (JSON); and its single spans as lines of JSON (Spans). What the numbers mean is said in package
 // correlate.
 //
 // # Text
@@ -93,4 +93,17 @@
 //	<parts>       {name: ns}, null when nothing is known of them. They sum to the wall
 //	              time to the nanosecond; parts of 0 are left out. Names are as in
 //	              package correlate, e.g. "cuda blocked: cuStreamSynchronize [gil held]"
+//
+// # Spans
+//
+// One JSON object on a line for each single span, complete or partial:
+//
+//	tid         of the thread, in the agent's pid namespace
+//	thread      its name
+//	stage_path  names of all open stages, joined with "/"
+//	begin_ns    CLOCK_MONOTONIC; of a span that the window cut, the window's edge
+//	wall_ns     of a partial span, the part inside the window
+//	partial     whether the edge of the window cut it
+//	parts       {name: ns}: they sum to wall_ns to the nanosecond; parts of 0 are
+//	            left out; the stages inside are "child stages"
 package report
