@@ -12,8 +12,6 @@ caller's pass to another's and back. Each caller here needs that thread in its o
     E       two backward passes over one graph on device 1, in two stages
     F       a chain on device 0 with two losses on the CPU, so that the caller's own thread takes part;
             then a launch outside any stage
-    G       as D, by hand, with the part that runs anew on both devices, and more work after the
-            backward pass inside
 
 Stages are NAME.fwd and NAME.bwd, E's second pass NAME.again. The callers wait for each other before
 each NAME.bwd.
@@ -48,20 +46,21 @@ def matrix(device, **options):
 
 def chain(x, *weights):
     for weight in weights:
-        x = torch.tanh(x.to(weight.device) * weight)
+        x = torch.tanh(x * weight)
     return x
 
 
 class Caller:
-    def __init__(self, name, layers, *devices):
+    """A chain of layers that is trained."""
+
+    def __init__(self, name, layers, device):
         self.name = name
         self.layers = layers
-        self.devices = devices
+        self.device = device
 
     def set_up(self):
-        on = [self.devices[i % len(self.devices)] for i in range(self.layers)]
-        self.input = matrix(on[0])
-        self.weights = [matrix(device, requires_grad=True) for device in on]
+        self.input = matrix(self.device)
+        self.weights = [matrix(self.device, requires_grad=True) for _ in range(self.layers)]
 
     def parts(self):
         """The stages of one pass, in their order."""
@@ -75,7 +74,7 @@ class Caller:
 
     def clear(self):
         """Makes the next pass like this one."""
-        del self.loss
+        self.loss = None
         for weight in self.weights:
             weight.grad = None
 
@@ -99,38 +98,14 @@ class Twice(Caller):
 class OnCPU(Caller):
     def forward(self):
         x = chain(self.input, *self.weights)
-        self.losses = [x.sum().cpu().exp(), x.mean().cpu().exp()]
+        self.loss = [x.sum().cpu().exp(), x.mean().cpu().exp()]
 
     def backward(self):
-        torch.autograd.backward(self.losses)
+        torch.autograd.backward(self.loss)
 
     def clear(self):
-        del self.losses
-        for weight in self.weights:
-            weight.grad = None
+        super().clear()
         self.input.neg_()
-
-
-class Anew(torch.autograd.Function):
-    """A chain that is computed anew in the backward pass, and whose gradients are worked on."""
-
-    @staticmethod
-    def forward(ctx, x, *weights):
-        ctx.save_for_backward(x, *weights)
-        return chain(x, *weights)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        inputs = [saved.detach().requires_grad_() for saved in ctx.saved_tensors]
-        with torch.enable_grad():
-            y = chain(*inputs)
-        torch.autograd.backward(y, gradient)
-        return tuple(i.grad * 2 for i in inputs)
-
-
-class ByHand(Caller):
-    def forward(self):
-        self.loss = Anew.apply(self.input, *self.weights).sum()
 
 
 CALLERS = {
@@ -142,7 +117,6 @@ CALLERS = {
         Checkpointed("D", 4, DEVICES[0]),
         Twice("E", 4, DEVICES[1]),
         OnCPU("F", 6, DEVICES[0]),
-        ByHand("G", 4, *DEVICES),
     )
 }
 
