@@ -14,10 +14,10 @@ import (
 
 // comments lists what pprof prints above its reports, then, behind "# ", what
 // it prints only on request.
-func comments(l *correlate.Ledger, o Options) []string {
+func comments(l *correlate.Ledger, o Options, title string) []string {
 	r := l.Source
 	shown := []string{"stageprof " + cmp.Or(o.Version, r.Tool.Version, unknown) +
-		": host time inside CUDA driver calls; it is not GPU time"}
+		": " + title}
 	shown = append(shown, lossComments(l)...)
 	for _, warning := range r.Warnings {
 		shown = append(shown, "warning: "+warning)

@@ -59,7 +59,7 @@ func TestComments(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := recordingtest.Pipeline()
 			tt.change(r)
-			list := comments(correlate.Build(r), Options{Version: "0.2.0"})
+			list := comments(correlate.Build(r), Options{Version: "0.2.0"}, callsShape.title)
 			for _, c := range list {
 				if strings.ContainsAny(c, "\n\r") {
 					t.Errorf("comment %q has more than one line", c)

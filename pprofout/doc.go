@@ -59,6 +59,33 @@
 // those are shown by pprof -comments. So the first kind holds what nobody
 // should miss (losses, warnings, cost), the second how the profile was made.
 //
+// # Stages
+//
+// Stages and WriteStages make another profile: of the wall time of stages
+// instead of driver calls. Its flame graph shows what every stage did with all
+// of its wall time. Every sample has three values:
+//
+//	spans/count       complete spans
+//	wall/nanoseconds  wall time inside the window
+//	cpu/nanoseconds   the part of it in which the thread was running
+//
+// The outer frames are the stages of the path, outermost first, always, called
+// e.g. "stage:forward"; time of threads outside any stage is below
+// "stage:none". The leaf is the part: "cuda: cuLaunchKernel" by api, on the CPU
+// and blocked together, "cuda: other" for driver time of no recorded call,
+// "stageprof" for the probes, "gil wait", "runnable", "blocked: futex" and so
+// on, "running", "child stages", "unknown". Package correlate says what they
+// mean. All parts of a stage sum to its wall time to the nanosecond. The spans
+// of a stage are the flat count of its own frame; lost ones are frames
+// "stageprof lost: <reason>".
+//
+// The labels are the same. gil is the state at the calls of the leaf; parts
+// that are no calls have gil none. attribution is own inside a stage: calls on
+// behalf of another thread's stage are part of their own thread's time, outside
+// any. Stages of the whole process are on no thread and have no wall time here.
+//
+// # Merging
+//
 // Merged profiles add their durations up: two ranks, recorded for 30 s each,
 // make a profile of 60 s.
 package pprofout

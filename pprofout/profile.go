@@ -22,6 +22,10 @@ type Options struct {
 // Write writes the profile of l, gzip-compressed, as pprof reads it.
 func Write(w io.Writer, l *correlate.Ledger, o Options) error {
 	p, err := Profile(l, o)
+	return encode(w, p, err)
+}
+
+func encode(w io.Writer, p *profile.Profile, err error) error {
 	if err != nil {
 		return err
 	}
@@ -34,12 +38,7 @@ func Write(w io.Writer, l *correlate.Ledger, o Options) error {
 // Profile makes a profile of the calls of l and of the calls that were lost.
 // It fails only when the result would not be a valid profile.
 func Profile(l *correlate.Ledger, o Options) (*profile.Profile, error) {
-	w := &writer{
-		ledger:  l,
-		options: o,
-		tables:  newTables(l.Source),
-		samples: map[string]*profile.Sample{},
-	}
+	w := newWriter(l, o, callsShape)
 	for i := range l.Calls {
 		w.addCall(&l.Calls[i])
 	}
@@ -48,11 +47,7 @@ func Profile(l *correlate.Ledger, o Options) (*profile.Profile, error) {
 			w.addLoss(loss)
 		}
 	}
-	p := w.finish()
-	if err := p.CheckValid(); err != nil {
-		return nil, fmt.Errorf("building profile: %w", err)
-	}
-	return p, nil
+	return w.finish()
 }
 
 // The sample types, in the order of a sample's values.
@@ -61,25 +56,44 @@ const (
 	wallColumn
 	cpuColumn
 	bytesColumn
-	columns
 )
 
-func sampleTypes() []*profile.ValueType {
-	types := make([]*profile.ValueType, columns)
-	types[callsColumn] = &profile.ValueType{Type: "calls", Unit: "count"}
-	types[wallColumn] = &profile.ValueType{Type: "wall", Unit: "nanoseconds"}
-	types[cpuColumn] = &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
-	types[bytesColumn] = &profile.ValueType{Type: "bytes", Unit: "bytes"}
-	return types
+// callsShape is the shape of the profile of calls.
+var callsShape = shape{
+	title: "host time inside CUDA driver calls; it is not GPU time",
+	types: []profile.ValueType{
+		callsColumn: {Type: "calls", Unit: "count"},
+		wallColumn:  {Type: "wall", Unit: "nanoseconds"},
+		cpuColumn:   {Type: "cpu", Unit: "nanoseconds"},
+		bytesColumn: {Type: "bytes", Unit: "bytes"},
+	},
+}
+
+// shape is what tells one kind of profile from another. The first type is also
+// that of the period.
+type shape struct {
+	title string // what pprof says above its reports
+	types []profile.ValueType
 }
 
 type writer struct {
 	ledger  *correlate.Ledger
 	options Options
+	shape   shape
 	tables  *tables
 
 	samples map[string]*profile.Sample // by stack and labels
 	order   []*profile.Sample
+}
+
+func newWriter(l *correlate.Ledger, o Options, s shape) *writer {
+	return &writer{
+		ledger:  l,
+		options: o,
+		shape:   s,
+		tables:  newTables(l.Source),
+		samples: map[string]*profile.Sample{},
+	}
 }
 
 // labels are the labels that differ between samples.
@@ -91,16 +105,8 @@ const (
 )
 
 func (w *writer) addCall(c *correlate.Call) {
-	of := labels{
-		stage:       none,
-		stagePath:   none,
-		gil:         string(c.GIL),
-		thread:      cmp.Or(w.ledger.Threads[c.Thread].Name, unknown),
-		attribution: string(c.Attribution),
-	}
-	if !c.Path.Outside() {
-		of.stage, of.stagePath = c.Path.Innermost(), c.Path.Joined
-	}
+	of := w.labelsOf(c.Thread, c.Path)
+	of.gil, of.attribution = string(c.GIL), string(c.Attribution)
 	var root []*profile.Location
 	if w.options.StageFrames {
 		root = w.tables.stages(c.Path)
@@ -110,25 +116,35 @@ func (w *writer) addCall(c *correlate.Call) {
 		if site.Caller != -1 {
 			stack = append(stack, w.tables.caller(site.Caller))
 		}
-		var value [columns]int64
-		value[callsColumn] = clamp(site.Count)
-		value[wallColumn] = clamp(site.WallNS)
-		value[cpuColumn] = clamp(site.CPUNS)
-		value[bytesColumn] = clamp(site.Bytes)
-		w.add(append(stack, root...), of, value)
+		w.add(append(stack, root...), of, []int64{
+			callsColumn: clamp(site.Count),
+			wallColumn:  clamp(site.WallNS),
+			cpuColumn:   clamp(site.CPUNS),
+			bytesColumn: clamp(site.Bytes),
+		})
 	}
 }
 
+// labelsOf are the labels of a thread in a stage.
+func (w *writer) labelsOf(thread int, path correlate.Path) labels {
+	of := labels{stage: none, stagePath: none, thread: cmp.Or(w.ledger.Threads[thread].Name, unknown)}
+	if !path.Outside() {
+		of.stage, of.stagePath = path.Innermost(), path.Joined
+	}
+	return of
+}
+
+// addLoss adds a loss to the first column.
 func (w *writer) addLoss(l recording.Loss) {
 	of := labels{stage: none, stagePath: none, gil: unknown, thread: unknown, attribution: none}
-	var value [columns]int64
-	value[callsColumn] = clamp(l.Count)
+	value := make([]int64, len(w.shape.types))
+	value[0] = clamp(l.Count)
 	w.add([]*profile.Location{w.tables.loss(l.Reason)}, of, value)
 }
 
 // add sums samples of one stack and one set of labels: threads of one name
 // give one sample.
-func (w *writer) add(stack []*profile.Location, of labels, value [columns]int64) {
+func (w *writer) add(stack []*profile.Location, of labels, value []int64) {
 	var key strings.Builder
 	for _, location := range stack {
 		fmt.Fprintf(&key, "%d ", location.ID)
@@ -149,7 +165,7 @@ func (w *writer) newSample(stack []*profile.Location, of labels) *profile.Sample
 	target := &w.ledger.Source.Target
 	s := &profile.Sample{
 		Location: stack,
-		Value:    make([]int64, columns),
+		Value:    make([]int64, len(w.shape.types)),
 		Label: map[string][]string{
 			"stage":       {readable(of.stage)},
 			"stage_path":  {readable(of.stagePath)},
@@ -170,22 +186,28 @@ func (w *writer) newSample(stack []*profile.Location, of labels) *profile.Sample
 	return s
 }
 
-func (w *writer) finish() *profile.Profile {
+func (w *writer) finish() (*profile.Profile, error) {
 	source := w.ledger.Source
+	period := w.shape.types[0]
 	p := &profile.Profile{
-		SampleType:        sampleTypes(),
 		DefaultSampleType: "wall",
-		PeriodType:        &profile.ValueType{Type: "calls", Unit: "count"},
+		PeriodType:        &period,
 		Period:            1,
 		DurationNanos:     max(int64(source.Window.Duration), 0),
-		Comments:          comments(w.ledger, w.options),
+		Comments:          comments(w.ledger, w.options, w.shape.title),
 		Sample:            w.order,
+	}
+	for _, t := range w.shape.types {
+		p.SampleType = append(p.SampleType, &t)
 	}
 	if !source.Window.Start.IsZero() {
 		p.TimeNanos = source.Window.Start.UnixNano()
 	}
 	w.tables.finish(p)
-	return p
+	if err := p.CheckValid(); err != nil {
+		return nil, fmt.Errorf("building profile: %w", err)
+	}
+	return p, nil
 }
 
 func clamp(v uint64) int64 { return int64(min(v, math.MaxInt64)) }

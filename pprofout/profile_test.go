@@ -218,13 +218,13 @@ func TestValuesSumToTheLedger(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var got [columns]int64
+				var got [4]int64
 				for _, s := range p.Sample {
 					for i, v := range s.Value {
 						got[i] += v
 					}
 				}
-				want := [columns]int64{
+				want := [4]int64{
 					int64(l.All.Count + l.Balance.Lost), int64(l.All.WallNS), int64(l.All.CPUNS), int64(l.All.Bytes),
 				}
 				if got != want {

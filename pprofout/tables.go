@@ -141,6 +141,11 @@ func (t *tables) stages(p correlate.Path) []*profile.Location {
 	return list
 }
 
+// part is what a thread did in a stage.
+func (t *tables) part(name string) *profile.Location {
+	return t.synthetic(name, "stageprof.part."+name, "stageprof://part")
+}
+
 func (t *tables) loss(reason string) *profile.Location {
 	return t.synthetic("stageprof lost: "+reason, "stageprof.lost."+reason, "stageprof://loss")
 }

@@ -83,8 +83,8 @@ func TestSpansReportErrors(t *testing.T) {
 	}
 }
 
-// Every key of a line is in the package's doc, in its order.
-func TestSpansAreDocumented(t *testing.T) {
+// A line has the documented keys, in their order, and no others.
+func TestSpansKeys(t *testing.T) {
 	line, _, _ := strings.Cut(spansOfFile(t, small()), "\n")
 	at := 0
 	for _, key := range []string{"tid", "thread", "stage_path", "begin_ns", "wall_ns", "partial", "parts"} {
