@@ -51,14 +51,26 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	return d.r, nil
 }
 
-// closeWindow ends the window now, unless the target's program has ended it.
+// ahead is how far ahead the window's end is set: every program must know of it
+// before it comes, so that none accounts time beyond it.
+const ahead = 2 * time.Millisecond
+
+// closeWindow ends the window, unless the target's program has ended it.
 func (s *session) closeWindow() (uint64, error) {
 	var end uint64
 	if err := s.objects.WindowEnd.Get(&end); err != nil || end != 0 {
 		return end, err
 	}
-	end = monotonic()
-	return end, s.objects.WindowEnd.Set(end)
+	for {
+		end = monotonic() + uint64(ahead)
+		if err := s.objects.WindowEnd.Set(end); err != nil {
+			return 0, fmt.Errorf("closing the window: %w", err)
+		}
+		if monotonic() < end { // else this process was held up, and the end came first
+			time.Sleep(ahead)
+			return end, nil
+		}
+	}
 }
 
 func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.Recording {

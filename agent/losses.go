@@ -25,6 +25,8 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "the kernel had no memory for the thread's state"},
 	bpf.ProbeCounterLOST_STAGE_ROW: {Reason: "stage_rows_full", Kind: "spans",
 		Help: "the table of stages is full: use fewer distinct stage names"},
+	bpf.ProbeCounterLOST_OUTSIDE_ROW: {Reason: "outside_rows_full", Kind: "other",
+		Help: "the table of stages is full: the time that some threads spent outside any stage is missing"},
 	bpf.ProbeCounterLOST_STAGE_DEPTH: {Reason: "stages_too_deep", Kind: "spans",
 		Help: "stages were nested deeper than 32"},
 	bpf.ProbeCounterLOST_SPAN_RECORD: {Reason: "span_records_full", Kind: "other",

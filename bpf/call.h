@@ -18,19 +18,6 @@
 #define RETURN_ADDRESS_SIZE 0
 #endif
 
-/* What the kernel puts in place of return addresses: the same for all probes of
- * a process, learned from the first return. */
-u64 trampoline = 0;
-
-/* The return has just popped it, so it still stands there. */
-static __always_inline void learn_trampoline(u64 sp)
-{
-#if defined(__TARGET_ARCH_x86)
-    if (!trampoline)
-        read_user_u64(&trampoline, sp);
-#endif
-}
-
 /* Offsets of WidthInBytes, after which Height and Depth follow, in the public
  * structures CUDA_MEMCPY2D and CUDA_MEMCPY3D. */
 #define COPY_2D_WIDTH 112
@@ -64,16 +51,24 @@ static __always_inline u64 call_size(struct pt_regs *ctx, u64 cookie)
     return 0;
 }
 
+/* What the kernel puts in place of the return addresses of probed functions,
+ * the same for all of a process. */
+static __always_inline u64 return_trampoline(struct task_struct *task)
+{
+    return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+}
+
 /* A function entered below the recorded call's frame is nested in it, unless
  * that frame is gone: then its return address is no longer the kernel's. */
-static __always_inline bool call_is_nested(struct thread_state *state, u64 sp)
+static __always_inline bool call_is_nested(struct task_struct *task, struct thread_state *state,
+                                           u64 sp)
 {
     if (sp >= state->sp)
         return false;
 #if defined(__TARGET_ARCH_x86)
     u64 word;
 
-    if (trampoline && !read_user_u64(&word, state->sp) && word != trampoline)
+    if (!read_user_u64(&word, state->sp) && word != return_trampoline(task))
         return false;
 #endif
     return true;
@@ -115,7 +110,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
         return;
     }
     if (state->sp) {
-        if (call_is_nested(state, sp))
+        if (call_is_nested(task, state, sp))
             return;
         count(LOST_RETURN);
     }
@@ -208,7 +203,6 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
         count(LOST_RETURN);
         return;
     }
-    learn_trampoline(sp);
     now = ledger_enter(state, now);
     state->sp = 0;
     call_count(ctx, state, now, state->off_total - state->off_base);

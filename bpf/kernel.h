@@ -99,6 +99,18 @@ struct pid {
     struct upid numbers[1];
 };
 
+struct xol_area {
+    unsigned long vaddr;
+};
+
+struct uprobes_state {
+    struct xol_area *xol_area;
+};
+
+struct mm_struct {
+    struct uprobes_state uprobes_state;
+};
+
 struct task_struct {
     unsigned int __state;
     int on_cpu;
@@ -106,6 +118,8 @@ struct task_struct {
     int tgid;
     char comm[TASK_COMM_LEN];
     struct pid *thread_pid;
+    struct mm_struct *mm;
+    unsigned in_execve : 1;
     struct thread_struct thread;
 };
 

@@ -45,11 +45,12 @@ static __always_inline void add_part(struct thread_state *state, u32 part, u64 t
         stage_current(state)->parts[i] += time;
 }
 
-/* Charges the time up to `now`. */
+/* Charges the time up to `now`, or up to the window's end. */
 static __always_inline void charge(struct thread_state *state, u64 now, u32 part)
 {
     u64 since = in_window_since(state->mark);
 
+    now = until_window_end(now);
     if (now <= state->mark)
         return;
     state->mark = now;
@@ -63,7 +64,7 @@ static __always_inline void charge(struct thread_state *state, u64 now, u32 part
  * how long the thread was off the CPU; that time counts as runnable.
  *
  * ledger_enter charges the time up to `now` and returns it, or a later time, if
- * more has been charged already.
+ * more has been charged already; never a time after the window.
  */
 static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
 {
@@ -71,6 +72,7 @@ static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
 
     state->busy = 1;
     barrier();
+    now = until_window_end(now);
     if (now < state->mark)
         return state->mark;
     deferred = state->deferred;
@@ -119,6 +121,7 @@ static __always_inline void off_until(struct thread_state *state, u64 now)
 {
     u64 since = in_window_since(state->off_since);
 
+    now = until_window_end(now);
     if (!window_start || now <= since)
         return;
     state->off_total += now - since;
@@ -132,8 +135,7 @@ static __always_inline void switched_in(struct thread_state *state)
 {
     if (!state->off_since)
         return;
-    if (!window_end)
-        off_until(state, bpf_ktime_get_ns());
+    off_until(state, bpf_ktime_get_ns());
     state->off_since = 0;
     state->woken = 0;
 }

@@ -62,15 +62,16 @@ const (
 	ProbeCounterLOST_IMPOSSIBLE      ProbeCounter = 4
 	ProbeCounterLOST_THREAD          ProbeCounter = 5
 	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 6
-	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 7
-	ProbeCounterLOST_SPAN_RECORD     ProbeCounter = 8
-	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 9
-	ProbeCounterLOST_MARKER          ProbeCounter = 10
-	ProbeCounterLOST_PATH            ProbeCounter = 11
-	ProbeCounterLOST_NAME_FULL       ProbeCounter = 12
-	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 13
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 14
-	ProbeCounterCOUNTERS             ProbeCounter = 15
+	ProbeCounterLOST_OUTSIDE_ROW     ProbeCounter = 7
+	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 8
+	ProbeCounterLOST_SPAN_RECORD     ProbeCounter = 9
+	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 10
+	ProbeCounterLOST_MARKER          ProbeCounter = 11
+	ProbeCounterLOST_PATH            ProbeCounter = 12
+	ProbeCounterLOST_NAME_FULL       ProbeCounter = 13
+	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 14
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 15
+	ProbeCounterCOUNTERS             ProbeCounter = 16
 )
 
 type ProbeGilPlan struct {
@@ -338,7 +339,6 @@ const (
 	ProbeVarTargetEnded   = "target_ended"
 	ProbeVarTargetTgid    = "target_tgid"
 	ProbeVarTracking      = "tracking"
-	ProbeVarTrampoline    = "trampoline"
 	ProbeVarWindowEnd     = "window_end"
 	ProbeVarWindowStart   = "window_start"
 )
@@ -429,7 +429,6 @@ type ProbeVariableSpecs struct {
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
 	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
 	Tracking     *ebpf.VariableSpec `ebpf:"tracking"`
-	Trampoline   *ebpf.VariableSpec `ebpf:"trampoline"`
 	WindowEnd    *ebpf.VariableSpec `ebpf:"window_end"`
 	WindowStart  *ebpf.VariableSpec `ebpf:"window_start"`
 }
@@ -495,7 +494,6 @@ type ProbeVariables struct {
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
 	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`
 	Tracking     *ebpf.Variable `ebpf:"tracking"`
-	Trampoline   *ebpf.Variable `ebpf:"trampoline"`
 	WindowEnd    *ebpf.Variable `ebpf:"window_end"`
 	WindowStart  *ebpf.Variable `ebpf:"window_start"`
 }

@@ -72,10 +72,7 @@ static __always_inline struct stage_row *stage_row(u32 thread, u32 path)
     if (row)
         return row;
     bpf_map_update_elem(&stages, &key, &zero, BPF_NOEXIST);
-    row = bpf_map_lookup_elem(&stages, &key);
-    if (!row)
-        count(LOST_STAGE_ROW);
-    return row;
+    return bpf_map_lookup_elem(&stages, &key);
 }
 
 static __always_inline void add_parts(u64 *sum, const u64 *parts)
@@ -208,6 +205,8 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
         row = stage_row(state->serial, stage->path);
         if (row)
             stage_row_add(row, stage, wall, cpu, partial);
+        else
+            count(LOST_STAGE_ROW);
         if (state->serial != THREAD_PROCESS)
             span_stream(state, stage, begin, wall, partial);
     }
@@ -335,8 +334,10 @@ static __always_inline void outside_flush(struct thread_state *state)
 {
     struct stage_row *row = stage_row(state->serial, PATH_NONE);
 
-    if (!row)
+    if (!row) {
+        count(LOST_OUTSIDE_ROW);
         return;
+    }
     for (int i = 0; i < PARTS; i++) {
         row->parts[i] += state->outside.parts[i];
         row->wall += state->outside.parts[i];

@@ -66,7 +66,7 @@ int marker_hit(struct pt_regs *ctx)
     u32 depth = PT_REGS_PARM3(ctx), marker = bpf_get_attach_cookie(ctx);
     struct thread_state *state;
 
-    if (!tracking || window_end || !is_target())
+    if (!tracking || window_over() || !is_target())
         return 0;
     now = bpf_ktime_get_ns();
     if (marker == MARKER_PROCESS_BEGIN || marker == MARKER_PROCESS_END)
@@ -94,7 +94,7 @@ int autograd_hit(struct pt_regs *ctx)
     u64 cookie = bpf_get_attach_cookie(ctx), graph_task;
     struct thread_state *state;
 
-    if (!tracking || window_end || !is_target())
+    if (!tracking || window_over() || !is_target())
         return 0;
     state = thread_get(bpf_get_current_task_btf());
     /* A shared pointer's first word is the pointer. */
@@ -152,7 +152,7 @@ int BPF_PROG(on_new, struct task_struct *task)
 {
     struct thread_state *state;
 
-    if (!task_is_target(task) || !tracking || window_end)
+    if (!task_is_target(task) || !tracking || window_over())
         return 0;
     state = thread_get(task);
     if (!state)
@@ -168,7 +168,8 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 {
     struct thread_state *state;
 
-    if (!task_is_target(task))
+    /* exec renames too: that is the next program's name, and maybe another tid. */
+    if (!task_is_target(task) || BPF_CORE_READ_BITFIELD(task, in_execve))
         return 0;
     state = thread_find(task);
     if (state && state->serial)
@@ -178,7 +179,7 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 
 static __always_inline void thread_ends(struct thread_state *state)
 {
-    u64 now = ledger_enter(state, now_in_window());
+    u64 now = ledger_enter(state, bpf_ktime_get_ns());
 
     if (state->sp && in_window())
         count(LOST_AT_EXIT);
@@ -214,7 +215,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
     state = thread_find(task);
     if (state)
         thread_ends(state);
-    if (!window_end)
+    if (!window_over())
         window_end = bpf_ktime_get_ns();
     target_ended = TARGET_EXECED;
     return 0;
@@ -231,8 +232,10 @@ int init_threads(struct bpf_iter__task *ctx)
     if (!task || !task_is_target(task))
         return 0;
     state = thread_get(task);
-    if (state && !state->off_since && !task->on_cpu)
+    if (state && !state->off_since && !task->on_cpu) {
+        state->off_part = off_cpu_part(task, false);
         state->off_since = bpf_ktime_get_ns();
+    }
     return 0;
 }
 

@@ -141,17 +141,26 @@ static __always_inline bool task_is_target(struct task_struct *task)
     return (u32)task->tgid == target_tgid;
 }
 
-static __always_inline bool in_window(void)
-{
-    return window_start && !window_end;
-}
-
-/* The end of whatever ends now: the window's end once it is closed. */
-static __always_inline u64 now_in_window(void)
+/* The agent sets the window's end a moment ahead, so that every program knows of
+ * it before it comes. */
+static __always_inline bool window_over(void)
 {
     u64 end = window_end;
 
-    return end ? end : bpf_ktime_get_ns();
+    return end && bpf_ktime_get_ns() >= end;
+}
+
+static __always_inline bool in_window(void)
+{
+    return window_start && !window_over();
+}
+
+/* No later than the window's end. */
+static __always_inline u64 until_window_end(u64 time)
+{
+    u64 end = window_end;
+
+    return end && time > end ? end : time;
 }
 
 static __always_inline u64 in_window_since(u64 begin)

@@ -63,6 +63,7 @@ enum counter {
     LOST_IMPOSSIBLE,      /* calls with a duration that cannot be */
     LOST_THREAD,          /* calls of a thread for which no state could be made */
     LOST_STAGE_ROW,       /* spans that found no room for a new row */
+    LOST_OUTSIDE_ROW,     /* threads whose time outside any stage found no room for a new row */
     LOST_STAGE_DEPTH,     /* stages nested deeper than MAX_DEPTH */
     LOST_SPAN_RECORD,     /* spans that found no room in the ring buffer (their totals are counted) */
     LOST_STAGE_THREAD,    /* markers of a thread for which no state could be made */
