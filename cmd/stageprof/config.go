@@ -25,6 +25,8 @@ type recordConfig struct {
 	Agent agent.Config
 
 	Output      string // the profile
+	Stages      string // the profile of the stages' wall time, "" for none
+	Spans       string // the single spans, "" for none
 	Save        string // the Recording, "" for none
 	ReadyFile   string // created when every probe is live, "" for none
 	Format      string // of the table
@@ -40,6 +42,8 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.IntVarP(&c.Agent.PID, "pid", "p", 0, "process to attach to")
 	f.DurationVarP(&c.Agent.Duration, "duration", "d", 0, "how long to record, 0: until interrupted")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
+	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
+	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
 	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time, see above")
@@ -92,7 +96,8 @@ func (c *recordConfig) Validate() error {
 func (c *recordConfig) validateFiles() error {
 	named := map[string]string{}
 	for _, f := range []struct{ flag, path string }{
-		{"--output", c.Output}, {"--save", c.Save}, {"--ready-file", c.ReadyFile},
+		{"--output", c.Output}, {"--stages-out", c.Stages}, {"--spans", c.Spans},
+		{"--save", c.Save}, {"--ready-file", c.ReadyFile},
 	} {
 		if f.path == "" {
 			continue

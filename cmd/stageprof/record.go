@@ -38,6 +38,10 @@ spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Grou
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz
 
+  # what each stage did with its wall time, as a flame graph and span by span
+  sudo stageprof record --pid 4242 -d 30s --stages-out stages.pb.gz --spans spans.jsonl
+  go tool pprof -http=: stages.pb.gz
+
   # until ^C, only launches and synchronisation, and the table as JSON
   sudo stageprof record --pid 4242 --probes launch,sync --format json > table.json
 
@@ -64,11 +68,17 @@ type recorder struct {
 	log     *slog.Logger
 
 	files   outputs
-	profile io.Writer
-	saved   io.Writer // nil when not asked for
+	writers []fileWriter
 	ready   outputs
 	poller  *gpu.Poller // nil when NVML is not read
 	gpuNote string
+}
+
+// fileWriter fills one of the files.
+type fileWriter struct {
+	path  string
+	file  io.Writer
+	write func(io.Writer, *correlate.Ledger) error
 }
 
 func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
@@ -109,16 +119,23 @@ func (r *recorder) run(parent context.Context) error {
 
 // openFiles finds out that a file can't be written before anything is attached.
 func (r *recorder) openFiles() error {
-	var err error
-	if r.profile, err = r.files.open(r.config.Output); err != nil {
-		return err
-	}
-	if r.config.Save != "" {
-		if r.saved, err = r.files.open(r.config.Save); err != nil {
+	c := r.config
+	for _, f := range []fileWriter{
+		{path: c.Output, write: r.writeProfile},
+		{path: c.Stages, write: writeStages},
+		{path: c.Spans, write: report.Spans},
+		{path: c.Save, write: writeRecording},
+	} {
+		if f.path == "" {
+			continue
+		}
+		var err error
+		if f.file, err = r.files.open(f.path); err != nil {
 			return err
 		}
+		r.writers = append(r.writers, f)
 	}
-	if r.config.ReadyFile != "" {
+	if c.ReadyFile != "" {
 		return r.openReadyFile()
 	}
 	return nil
@@ -194,7 +211,7 @@ func (r *recorder) finish(rec *recording.Recording) error {
 		r.log.Warn("the recording ended early", "reason", rec.Window.End, "after", rec.Window.Duration)
 	}
 	ledger := correlate.Build(rec)
-	written := r.write(rec, ledger)
+	written := r.write(ledger)
 	if written == nil {
 		r.log.Info("profile written", "file", r.config.Output)
 	} else if errors.Is(written, errAborted) {
@@ -203,16 +220,25 @@ func (r *recorder) finish(rec *recording.Recording) error {
 	return errors.Join(written, r.print(ledger))
 }
 
-func (r *recorder) write(rec *recording.Recording, ledger *correlate.Ledger) error {
-	if err := pprofout.Write(r.profile, ledger, pprofout.Options{StageFrames: r.config.StageFrames}); err != nil {
-		return fmt.Errorf("writing %q: %w", r.config.Output, err)
-	}
-	if r.saved != nil {
-		if err := recording.Write(r.saved, rec); err != nil {
-			return fmt.Errorf("writing %q: %w", r.config.Save, err)
+func (r *recorder) write(ledger *correlate.Ledger) error {
+	for _, f := range r.writers {
+		if err := f.write(f.file, ledger); err != nil {
+			return fmt.Errorf("writing %q: %w", f.path, err)
 		}
 	}
 	return r.files.commit()
+}
+
+func (r *recorder) writeProfile(w io.Writer, ledger *correlate.Ledger) error {
+	return pprofout.Write(w, ledger, pprofout.Options{StageFrames: r.config.StageFrames})
+}
+
+func writeStages(w io.Writer, ledger *correlate.Ledger) error {
+	return pprofout.WriteStages(w, ledger, pprofout.Options{})
+}
+
+func writeRecording(w io.Writer, ledger *correlate.Ledger) error {
+	return recording.Write(w, ledger.Source)
 }
 
 func (r *recorder) print(ledger *correlate.Ledger) error {

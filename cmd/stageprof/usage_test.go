@@ -45,6 +45,9 @@ func TestRecordFlags(t *testing.T) {
 		"unknown mechanism":    {[]string{"--pid=1", "--mechanism=ptrace"}, `"ptrace"`},
 		"no output":            {[]string{"--pid=1", "--output="}, "output"},
 		"two outputs, one":     {[]string{"--pid=1", "-o=x", "--save=./x"}, "same file"},
+		"stages into output":   {[]string{"--pid=1", "-o=x", "--stages-out=x"}, "same file"},
+		"spans into stages":    {[]string{"--pid=1", "--stages-out=x", "--spans=x"}, "same file"},
+		"all outputs":          {[]string{"--pid=1", "-o=a", "--stages-out=b", "--spans=c", "--save=d", "--ready-file=e"}, ""},
 		"ready file is output": {[]string{"--pid=1", "-o=x", "--ready-file=x"}, "same file"},
 		"quiet and verbose":    {[]string{"--pid=1", "-q", "-v"}, "exclude"},
 		"unknown flag":         {[]string{"--pid=1", "--fast"}, "--fast"},
@@ -148,6 +151,8 @@ func TestOutputIsCheckedFirst(t *testing.T) {
 		"directory itself":    {[]string{"-o", dir}, "is a directory"},
 		"below a file":        {[]string{"-o", filepath.Join(busy, "x")}, "not a directory"},
 		"save":                {[]string{"--save", filepath.Join(dir, "missing/x")}, "no such file or directory"},
+		"stages":              {[]string{"--stages-out", filepath.Join(dir, "missing/x")}, "no such file or directory"},
+		"spans":               {[]string{"--spans", filepath.Join(dir, "missing/x")}, "no such file or directory"},
 		"ready file":          {[]string{"--ready-file", filepath.Join(dir, "missing/x")}, "no such file or directory"},
 		"ready file has text": {[]string{"--ready-file", busy}, "no empty file"},
 	}
