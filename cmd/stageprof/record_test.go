@@ -91,8 +91,8 @@ func (r *running) wantFiles(t *testing.T, want ...string) {
 	}
 }
 
-// profileCalls sums the calls column of a profile.
-func profileCalls(t *testing.T, path string) uint64 {
+// profileSum sums a column of a profile.
+func profileSum(t *testing.T, path, column string) uint64 {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -103,11 +103,15 @@ func profileCalls(t *testing.T, path string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var calls int64
-	for _, s := range p.Sample {
-		calls += s.Value[0]
+	i := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == column })
+	if i < 0 {
+		t.Fatalf("%q has no column %q", path, column)
 	}
-	return uint64(calls)
+	var sum int64
+	for _, s := range p.Sample {
+		sum += s.Value[i]
+	}
+	return uint64(sum)
 }
 
 // table is the part of the JSON output that these tests read.
@@ -167,13 +171,14 @@ func sum(truth simtest.Truth) uint64 {
 
 func TestRecordUntilInterrupted(t *testing.T) {
 	p, ready := caller(t, "--hold", "-")
-	r := startRecord(t, p.PID, "--probes", "all", "--format", "json", "--save", "saved")
+	r := startRecord(t, p.PID, "--probes", "all", "--format", "json", "--save", "saved",
+		"--stages-out", "stages", "--spans", "spans")
 	r.wantFiles(t, slices.Sorted(slices.Values(append(temps(t, r), "ready")))...)
 	release(t, ready)
 	p.WaitLine("done")
 	r.signal(t, syscall.SIGINT)
 	r.wait(t, exitOK)
-	r.wantFiles(t, "ready", "saved", "stageprof.pb.gz")
+	r.wantFiles(t, "ready", "saved", "spans", "stageprof.pb.gz", "stages")
 	table := r.wantTable(t, recording.EndInterrupt)
 
 	p.Release()
@@ -182,8 +187,16 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	if table.All.Count != want {
 		t.Errorf("the table has %d calls, the driver counted %d", table.All.Count, want)
 	}
-	if got := profileCalls(t, r.path("stageprof.pb.gz")); got != want {
+	if got := profileSum(t, r.path("stageprof.pb.gz"), "calls"); got != want {
 		t.Errorf("the profile has %d calls, the driver counted %d", got, want)
+	}
+	lines, err := os.ReadFile(r.path("spans"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 2000 calls in steps of 200: 100 in each of two stages.
+	if got, spans := bytes.Count(lines, []byte("\n")), profileSum(t, r.path("stages"), "spans"); got != 20 || spans != 20 {
+		t.Errorf("%d lines of spans, and %d spans in the profile of the stages; want 20", got, spans)
 	}
 	saved, err := os.Open(r.path("saved"))
 	if err != nil {
@@ -207,8 +220,8 @@ func TestRecordUntilInterrupted(t *testing.T) {
 func temps(t *testing.T, r *running) []string {
 	t.Helper()
 	temps := slices.DeleteFunc(names(t, r.cmd.Dir), func(name string) bool { return !strings.HasSuffix(name, ".tmp") })
-	if len(temps) != 2 {
-		t.Errorf("files in the making: %q, want those of the profile and the recording", temps)
+	if len(temps) != 4 {
+		t.Errorf("files in the making: %q, want those of two profiles, the spans and the recording", temps)
 	}
 	return temps
 }
@@ -275,7 +288,7 @@ func TestRecordWithoutReader(t *testing.T) {
 	if cmd.Run() == nil {
 		t.Error("the table went nowhere and nobody says so")
 	}
-	profileCalls(t, filepath.Join(cmd.Dir, "stageprof.pb.gz"))
+	profileSum(t, filepath.Join(cmd.Dir, "stageprof.pb.gz"), "calls")
 }
 
 // device makes a copy of one of the kernel's memory devices: a test as root had
