@@ -103,7 +103,7 @@ func belongsTo(names string) func(simtest.Key) bool {
 func TestCaseC01AutogradBelongsToTheCaller(t *testing.T) {
 	p := startAutograd(t, 100)
 	alone := simtest.Counts{}
-	for _, name := range []string{"A", "B", "C", "D", "E"} {
+	for _, name := range []string{"A", "B", "C", "D", "E", "F"} {
 		t.Run(name, func(t *testing.T) {
 			got := recordCallers(t, p, name)
 			got.expectTruth(t)
@@ -115,7 +115,7 @@ func TestCaseC01AutogradBelongsToTheCaller(t *testing.T) {
 			maps.Copy(alone, adopted)
 		})
 	}
-	for _, names := range []string{"A B C", "A B C D E"} {
+	for _, names := range []string{"A B C", "A B C D E F"} {
 		t.Run(names, func(t *testing.T) {
 			got := recordCallers(t, p, names)
 			got.expectTruth(t)

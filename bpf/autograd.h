@@ -32,8 +32,12 @@ static __always_inline void autograd_execute(struct thread_state *state, u64 gra
  * of the pass) belongs to the task before. */
 static __always_inline void autograd_evaluate(struct thread_state *state, u64 graph_task)
 {
-    u32 *path = bpf_map_lookup_elem(&graph_tasks, &graph_task);
+    u32 *path;
 
+    /* The caller takes part in its own pass, and goes its own way after it. */
+    if (state->stage_path)
+        return;
+    path = bpf_map_lookup_elem(&graph_tasks, &graph_task);
     state->adopted = path ? *path : PATH_NONE;
 }
 
