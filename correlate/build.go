@@ -359,6 +359,7 @@ func (b *builder) finish() *Ledger {
 // divideTimes says what the wall times of stages and threads consist of.
 func (b *builder) divideTimes(l *Ledger) {
 	all := b.times.divide(b.callTimes())
+	var outside mix
 	for i := range l.Threads {
 		d := all[threadPath{i, ""}]
 		if d == nil {
@@ -367,7 +368,11 @@ func (b *builder) divideTimes(l *Ledger) {
 		l.Threads[i].Parts = b.times.known(d.within)
 		if d.seen {
 			l.Threads[i].PartsOutside = b.times.known(d.own)
+			outside.add(&d.own)
 		}
+	}
+	if outside.parts != nil {
+		l.PartsOutside = b.times.known(outside.partition())
 	}
 	spans := b.collectIterations()
 	for i := range l.Stages {

@@ -23,6 +23,10 @@ type Ledger struct {
 	Losses  []recording.Loss // by kind and reason
 	Balance Balance
 
+	// PartsOutside divides the time that threads were outside any stage, summed
+	// over threads; nil when the Recording does not say.
+	PartsOutside *Partition
+
 	Paths    []Path // by the Recording's path ID
 	ThreadOf []int  // by the Recording's thread ID: index of Threads
 }

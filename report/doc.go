@@ -23,10 +23,31 @@
 // that other threads made on behalf of the stage; they run beside its wall
 // time and are in no other row's sum but that of all calls.
 //
-// The second table is about functions, the third about threads. ON CPU is the
+// The second table says where the wall time goes: for every stage with the
+// stages inside it, the "(itself)" rows without, shares that sum to 100 %:
+//
+//	CUDA CPU   running inside driver calls, the probes' own time taken out
+//	CUDA BLKD  off the CPU inside driver calls
+//	GIL WAIT   asleep until Python's lock is free
+//	RUNNABLE   ready to run, without a CPU
+//	BLOCKED    asleep for another reason; the line below says which
+//	RUNNING    running, outside driver calls
+//	PROBES     the probes' own time inside driver calls ("stageprof" elsewhere)
+//	INSIDE     in stages inside, of which no more is known
+//	UNKNOWN    the recording does not say
+//
+// The third table is about single complete spans: their wall time and their
+// largest parts, those of the stage itself by function, with the stages inside
+// as one part. %MEAN is a part's share of the mean span. Percentiles are exact
+// for the spans that the recording has one by one; "700 of 790" says that it
+// does not have all of them.
+//
+// The fourth table is about functions, the fifth about threads. ON CPU is the
 // part of CUDA in which the calling thread was running; in the rest it waited.
-// P50 and P99 come from a histogram of powers of two and are off by less than
-// a factor of two.
+// ~P50 and ~P99 come from a histogram of powers of two and are off by less than
+// a factor of two. The last table says where the threads' time went, also of
+// those that were in no stage; ROLE is what a thread is there for, as far as
+// its name says.
 //
 // Names that the target chose cannot disturb the terminal: control characters
 // and those that change the writing direction are shown as \x1b or \u202e.
@@ -68,6 +89,7 @@
 //	              there were beside them. Percentiles are exact. The part of a span
 //	              that is its stages inside is "child stages"
 //	outside       <breakdown> of the calls outside any stage
+//	parts_outside  <parts> of the time outside any stage, summed over threads
 //	all           <breakdown> of all calls
 //	threads       [{thread, tid, ns_tid, incarnations, stages_ns, calls: <breakdown>,
 //	              outside: <total>, adopted: <total>, role, parts, parts_outside}];

@@ -25,23 +25,24 @@ func JSON(w io.Writer, l *correlate.Ledger) error {
 }
 
 type jsonDocument struct {
-	Format   int                 `json:"format"`
-	Version  string              `json:"version"`
-	Target   recording.Target    `json:"target"`
-	Window   jsonWindow          `json:"window"`
-	Calls    []jsonCall          `json:"calls"`
-	Stages   []jsonStage         `json:"stages"`
-	Outside  jsonBreakdown       `json:"outside"`
-	All      jsonBreakdown       `json:"all"`
-	Threads  []jsonThread        `json:"threads"`
-	Losses   map[string]jsonLoss `json:"losses"`
-	Balance  jsonBalance         `json:"balance"`
-	Overhead jsonOverhead        `json:"overhead"`
-	Probes   []jsonProbe         `json:"probes"`
-	Absent   []string            `json:"absent"`
-	GPU      *recording.GPU      `json:"gpu"`
-	GPUNote  string              `json:"gpu_note"`
-	Warnings []string            `json:"warnings"`
+	Format       int                 `json:"format"`
+	Version      string              `json:"version"`
+	Target       recording.Target    `json:"target"`
+	Window       jsonWindow          `json:"window"`
+	Calls        []jsonCall          `json:"calls"`
+	Stages       []jsonStage         `json:"stages"`
+	Outside      jsonBreakdown       `json:"outside"`
+	PartsOutside jsonParts           `json:"parts_outside"`
+	All          jsonBreakdown       `json:"all"`
+	Threads      []jsonThread        `json:"threads"`
+	Losses       map[string]jsonLoss `json:"losses"`
+	Balance      jsonBalance         `json:"balance"`
+	Overhead     jsonOverhead        `json:"overhead"`
+	Probes       []jsonProbe         `json:"probes"`
+	Absent       []string            `json:"absent"`
+	GPU          *recording.GPU      `json:"gpu"`
+	GPUNote      string              `json:"gpu_note"`
+	Warnings     []string            `json:"warnings"`
 }
 
 type jsonWindow struct {
@@ -210,23 +211,24 @@ type jsonProbe struct {
 func document(l *correlate.Ledger) *jsonDocument {
 	r := l.Source
 	d := &jsonDocument{
-		Format:   jsonFormat,
-		Version:  r.Tool.Version,
-		Target:   r.Target,
-		Window:   jsonWindow{Start: r.Window.Start, StartNS: r.Window.StartNS, DurationNS: int64(r.Window.Duration), End: r.Window.End},
-		Calls:    []jsonCall{},
-		Stages:   []jsonStage{},
-		Outside:  breakdownOf(&l.Outside),
-		All:      breakdownOf(&l.All),
-		Threads:  []jsonThread{},
-		Losses:   lossesOf(l.Losses),
-		Balance:  balanceOf(l.Balance),
-		Overhead: overheadOf(&r.Overhead),
-		Probes:   probesOf(r),
-		Absent:   append([]string{}, r.Absent...),
-		GPU:      r.GPU,
-		GPUNote:  r.GPUNote,
-		Warnings: append([]string{}, r.Warnings...),
+		Format:       jsonFormat,
+		Version:      r.Tool.Version,
+		Target:       r.Target,
+		Window:       jsonWindow{Start: r.Window.Start, StartNS: r.Window.StartNS, DurationNS: int64(r.Window.Duration), End: r.Window.End},
+		Calls:        []jsonCall{},
+		Stages:       []jsonStage{},
+		Outside:      breakdownOf(&l.Outside),
+		PartsOutside: partsOf(l.PartsOutside),
+		All:          breakdownOf(&l.All),
+		Threads:      []jsonThread{},
+		Losses:       lossesOf(l.Losses),
+		Balance:      balanceOf(l.Balance),
+		Overhead:     overheadOf(&r.Overhead),
+		Probes:       probesOf(r),
+		Absent:       append([]string{}, r.Absent...),
+		GPU:          r.GPU,
+		GPUNote:      r.GPUNote,
+		Warnings:     append([]string{}, r.Warnings...),
 	}
 	for i := range l.Calls {
 		d.Calls = append(d.Calls, callOf(l, &l.Calls[i]))

@@ -34,8 +34,11 @@ func Text(w io.Writer, l *correlate.Ledger, o TextOptions) error {
 	}
 	t.writeHead()
 	t.writeStages()
+	t.writeParts()
+	t.writeIterations()
 	t.writeSymbols()
 	t.writeThreads()
+	t.writeThreadParts()
 	t.writeLosses()
 	t.writeCost()
 	t.writeGPU()
