@@ -1,16 +1,19 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stageprof/agent"
 	"stageprof/agent/probe"
+	"stageprof/agent/target"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
@@ -52,6 +55,20 @@ func TestFork(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A child inherits the thread's stages and the probes' places, not the
+// recording.
+func TestForkInStage(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w fork 100", "w begin forward", "w launch 20", "w fork 100", "w end",
+		"w launch 30", "w end", "main fork 100", "main launch 1")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}, {"w", "step/forward"}: {1, 0}})
 }
 
 // Threads come and go; thread IDs are used again, and each thread has rows of
@@ -328,6 +345,35 @@ func TestInterruptInCall(t *testing.T) {
 	}
 }
 
+// A call that had begun before the window is none of it, although it ends in
+// it; one that ends after it was still running. Both at once for a call that
+// outlasts the window.
+func TestCallsAcrossTheWindow(t *testing.T) {
+	before, after := filepath.Join(t.TempDir(), "before"), filepath.Join(t.TempDir(), "after")
+	p := startPuppet(t)
+	p.order("main start early", "main start late", "main start always", "early pause "+before)
+	p.WaitLine("inside")
+	p.order("always hang")
+	r := record(t, agent.Config{PID: p.PID})
+	touch(t, before)
+	p.order("early launch 10", "late pause "+after, "main launch 1")
+	eventually(t, "the third call", func() bool { return strings.Count(strings.Join(p.Lines(), "\n"), "inside") == 3 })
+	got := r.interrupt()
+	touch(t, after)
+	p.order("late launch 5", "early launch 5")
+	expectAccounted(t, got)
+	names := map[string]uint64{}
+	for _, c := range got.Calls {
+		names[got.Threads[c.Thread].Name+" "+got.Symbols[c.Symbol].Name] += c.Count
+	}
+	if diff := cmp.Diff(map[string]uint64{"early cuLaunchKernel": 10, "puppet cuLaunchKernel": 1}, names); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"in_flight_at_end": 1}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+}
+
 // ^C at full speed: every call that was seen is accounted, and none is there
 // that the driver did not count.
 func TestInterruptAtFullSpeed(t *testing.T) {
@@ -378,6 +424,29 @@ func TestCaseC14AgentStopped(t *testing.T) {
 	expectPartition(t, got)
 }
 
+// Meanwhile more spans end than the ring buffer holds: they are in the totals.
+func TestCaseC14SpansWhileAgentStopped(t *testing.T) {
+	const threads, outer, inner = 2, 60, 100
+	p := simtest.Start(t, simtest.Tester(t, "flood", "--threads", fmt.Sprint(threads), "--outer", fmt.Sprint(outer),
+		"--inner", fmt.Sprint(inner), "--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	a := startAgent(t, p.PID)
+	a.Signal(syscall.SIGSTOP)
+	p.Ready()
+	p.Wait()
+	a.Signal(syscall.SIGCONT)
+	got := a.finish()
+	expectAccounted(t, got)
+	if diff := simtest.Diff(p.Truth().Counts(), counts(got)); diff != "" {
+		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
+	}
+	held, _ := spans(got)
+	lost := losses(got)["span_records_full"]
+	if held != threads*outer*(inner+1) || uint64(len(got.Spans))+lost != held || lost == 0 || len(got.Losses) != 1 {
+		t.Errorf("%d spans, %d of them one by one, losses %v", held, len(got.Spans), losses(got))
+	}
+}
+
 // The agent is killed: its probes go with it, the target notices nothing, and
 // another agent can record.
 func TestAgentKilled(t *testing.T) {
@@ -400,6 +469,44 @@ func TestAgentKilled(t *testing.T) {
 	expectEqual(t, got, since(baseline, truth))
 	if n := truth.By(simtest.BySymbol)[simtest.Key{Symbol: "cuLaunchKernel"}].Calls; n != 2500 {
 		t.Errorf("the target made %d of 2500 calls", n)
+	}
+}
+
+// A target that is stopped can be attached to and left, and goes on as if
+// nothing had been.
+func TestStoppedTarget(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "calls", "--threads", "4", "--calls", "5000", "--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	p.Ready()
+	p.Signal(syscall.SIGSTOP)
+	got := record(t, agent.Config{PID: p.PID}).interrupt()
+	expectEnd(t, got, recording.EndInterrupt)
+	expectAccounted(t, got)
+	p.Signal(syscall.SIGCONT)
+	p.Wait()
+	if diff := simtest.Diff(p.Expected(), p.Truth().Counts()); diff != "" {
+		t.Errorf("the target was disturbed:\n%s", diff)
+	}
+}
+
+// A target that dies at any moment of the attachment is an error that says so,
+// or a short recording.
+func TestTargetDiesDuringAttach(t *testing.T) {
+	for i := range 12 {
+		p := simtest.Start(t, simtest.Tester(t, "idle", "--threads", "20", "--hold", "-", "--markers", simtest.Markers(t)))
+		p.WaitLine("up")
+		go func() {
+			time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+			p.Signal(syscall.SIGKILL)
+		}()
+		r, err := agent.Record(t.Context(), agent.Config{PID: p.PID, Probes: "all"})
+		switch {
+		case err == nil:
+			expectEnd(t, r, recording.EndExit)
+		case !errors.Is(err, target.ErrTargetExited) && !errors.Is(err, target.ErrNoProcess) && !errors.Is(err, target.ErrZombie):
+			t.Errorf("killed after %d ms: %v", i*20, err)
+		}
+		p.Kill()
 	}
 }
 

@@ -93,6 +93,30 @@ func TestCallRowsFull(t *testing.T) {
 	}
 }
 
+// More spans than are kept one by one: all are in the totals.
+func TestSpansNotKept(t *testing.T) {
+	const threads, calls, kept = 4, 30000, 100000
+	got, p := runTester(t, agent.Config{Probes: "cuGraphLaunch"}, simtest.Tester(t, "calls", "--threads", fmt.Sprint(threads),
+		"--calls", fmt.Sprint(calls), "--stages", "1", "--per-stage", "1", "--markers", simtest.Markers(t)))
+	expectAccounted(t, got)
+	held, _ := spans(got)
+	missed := losses(got)["spans_not_kept"] + losses(got)["span_records_full"]
+	if held != threads*calls || len(got.Spans) > kept || uint64(len(got.Spans))+missed != held || missed == 0 {
+		t.Errorf("%d spans, %d of them one by one, losses %v", held, len(got.Spans), losses(got))
+	}
+	for key, n := range p.ExpectedSpans() {
+		total := uint64(0)
+		for _, s := range got.Stages {
+			if s.Thread >= 0 && got.Threads[s.Thread].TID == key.TID && strings.Join(got.Paths[s.Path].Names, "/") == key.Tag {
+				total += s.Count + s.PartialCount
+			}
+		}
+		if total != n {
+			t.Errorf("%+v: %d spans, want %d", key, total, n)
+		}
+	}
+}
+
 // More names than the marker library has room for: it says so, and so does the
 // Recording.
 func TestMarkerNamesFull(t *testing.T) {

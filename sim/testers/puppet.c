@@ -17,6 +17,8 @@
 //   nest N                N times cuStreamQuery with a cuDriverGetVersion inside
 //   abandon               a cuStreamQuery that is left by longjmp
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
+//   pause FILE            a cuStreamQuery that returns once the file exists; answered by "inside"
+//   fork N                a child that does begin, N launches, which are refused, and end
 //   exec                  the process becomes /bin/true
 //   spawn                 a child process that is /bin/true from its first instruction on
 //   rename NAME           the thread's name
@@ -154,6 +156,42 @@ static void hang(void) {
     cu.cuStreamQuery(NULL);
 }
 
+static __thread const char *paused_for;
+
+static void wait_inside(void) {
+    puts("inside");
+    wait_for_file(paused_for);
+}
+
+static void pause_inside(const char *file) {
+    paused_for = file;
+    cu.simcuda_set_hook(wait_inside);
+    MUST(cu.cuStreamQuery(NULL), 0);
+}
+
+static void await_child(pid_t child) {
+    int status;
+    if (waitpid(child, &status, 0) != child || status)
+        tester_fail("the child ended with status %#x", status);
+}
+
+static _Noreturn void be_child(long count) {
+    begin("child");
+    for (; count > 0; count--)
+        cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    end();
+    _exit(0);
+}
+
+static void fork_child(const char *count) {
+    pid_t child = fork();
+    if (child < 0)
+        tester_fail("forking: %m");
+    if (!child)
+        be_child(atol(count));
+    await_child(child);
+}
+
 static void become_true(void) {
     execl("/bin/true", "true", NULL);
     tester_fail("executing another program: %m");
@@ -161,12 +199,10 @@ static void become_true(void) {
 
 static void spawn(void) {
     char *arguments[] = {"true", NULL};
-    pid_t pid;
-    int status;
-    if (posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, NULL))
+    pid_t child;
+    if (posix_spawn(&child, "/bin/true", NULL, NULL, arguments, NULL))
         tester_fail("starting a child: %m");
-    if (waitpid(pid, &status, 0) != pid || status)
-        tester_fail("the child ended with status %#x", status);
+    await_child(child);
 }
 
 static void rename_thread(const char *name) {
@@ -263,6 +299,8 @@ static void obey(const char *order) {
         {"nest", NULL, nest},
         {"abandon", abandon, NULL},
         {"hang", hang, NULL},
+        {"pause", NULL, pause_inside},
+        {"fork", NULL, fork_child},
         {"exec", become_true, NULL},
         {"spawn", spawn, NULL},
         {"rename", NULL, rename_thread},
@@ -307,12 +345,21 @@ static struct puppet *find(const char *name) {
     tester_fail("there is no thread \"%s\"", name);
 }
 
+// Whether a thread does not come back soon from what it was told.
+static bool is_long(const char *order) {
+    return !strcmp(order, "hang") || !strcmp(order, "exec") || !strncmp(order, "pause ", 6);
+}
+
 static void hand_over(struct puppet *p, const char *order) {
+    static char copy[LINE]; // the line is read over while a thread is at a long order
+    await_obedience(p);
+    if (is_long(order))
+        order = strcpy(copy, order);
     set_order(p, order);
     if (!strcmp(order, "exit")) {
         pthread_join(p->thread, NULL);
         p->gone = true;
-    } else if (strcmp(order, "hang") && strcmp(order, "exec")) {
+    } else if (!is_long(order)) {
         await_obedience(p);
     }
 }
