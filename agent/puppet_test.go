@@ -20,16 +20,16 @@ type puppet struct {
 
 // startPuppet starts a puppet that has called the driver already, but counts
 // from here on, with the marker library.
-func startPuppet(t *testing.T) *puppet {
+func startPuppet(t *testing.T, args ...string) *puppet {
 	t.Helper()
-	p := startPuppetWithoutMarkers(t)
+	p := startPuppetWithoutMarkers(t, args...)
 	p.order("main markers " + simtest.Markers(t))
 	return p
 }
 
-func startPuppetWithoutMarkers(t *testing.T) *puppet {
+func startPuppetWithoutMarkers(t *testing.T, args ...string) *puppet {
 	t.Helper()
-	process := simtest.Start(t, simtest.Tester(t, "puppet"))
+	process := simtest.Start(t, simtest.Tester(t, "puppet", args...))
 	process.Ready()
 	process.WaitLine("up")
 	// The other end of its standard input, once more.

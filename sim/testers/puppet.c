@@ -22,6 +22,7 @@
 //   exec                  the process becomes /bin/true
 //   spawn                 a child process that is /bin/true from its first instruction on
 //   rename NAME           the thread's name
+//   seccomp               a filter that kills the process at the system calls that probes make
 //   tag PATH              the truth's tag, until the next begin or end
 //   truth FILE            the truth so far
 //   markers FILE          opens the marker library: there is none before
@@ -30,12 +31,16 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +210,21 @@ static void spawn(void) {
     await_child(child);
 }
 
+// The kernel's own trampolines of probes make them: uretprobe and uprobe, on x86-64.
+static void filter_system_calls(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 335, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 336, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program))
+        tester_fail("filtering system calls: %m");
+}
+
 static void rename_thread(const char *name) {
     pthread_setname_np(pthread_self(), name);
 }
@@ -304,6 +324,7 @@ static void obey(const char *order) {
         {"exec", become_true, NULL},
         {"spawn", spawn, NULL},
         {"rename", NULL, rename_thread},
+        {"seccomp", filter_system_calls, NULL},
         {"tag", NULL, cu.simcuda_tag},
         {"truth", NULL, cu.simcuda_write_truth},
         {"markers", NULL, open_markers},
