@@ -98,21 +98,29 @@ func (p *Partition) Of(kind PartKind) (ns uint64) {
 	return ns
 }
 
-// divider takes parts out of a wall time until nothing is left of it.
+// divider takes parts out of a wall time until nothing is left of it. There is
+// one for every span, so it searches a short list instead of keeping a map.
 type divider struct {
 	rest  uint64
-	parts map[PartName]uint64
+	parts *[]Part
 }
 
-func divide(wall uint64) *divider { return &divider{rest: wall, parts: map[PartName]uint64{}} }
+func divide(wall uint64) *divider { return &divider{rest: wall, parts: new([]Part)} }
 
 // take takes a part out of what is left, at most all of it.
 func (d *divider) take(name PartName, ns uint64) {
 	ns = min(ns, d.rest)
 	d.rest -= ns
-	if ns > 0 {
-		d.parts[name] += ns
+	if ns == 0 {
+		return
 	}
+	for i := range *d.parts {
+		if part := &(*d.parts)[i]; part.PartName == name {
+			part.NS += ns
+			return
+		}
+	}
+	*d.parts = append(*d.parts, Part{name, ns})
 }
 
 func (d *divider) takeKind(kind PartKind, ns uint64) { d.take(PartName{Kind: kind}, ns) }
@@ -171,18 +179,26 @@ func (d *divider) takeCalls(cpu, blocked uint64, calls []callTime) {
 // partition ends the division. What was not taken is unknown.
 func (d *divider) partition() Partition {
 	d.takeRest(PartUnknown)
-	var p Partition
-	for name, ns := range d.parts {
-		p.WallNS += ns
-		p.Parts = append(p.Parts, Part{name, ns})
+	p := Partition{Parts: *d.parts}
+	for i := range p.Parts {
+		p.WallNS += p.Parts[i].NS
 	}
 	slices.SortFunc(p.Parts, func(a, b Part) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(PartKinds, a.Kind), slices.Index(PartKinds, b.Kind)), cmp.Compare(b.NS, a.NS),
+			cmp.Compare(kindOrder[a.Kind], kindOrder[b.Kind]), cmp.Compare(b.NS, a.NS),
 			cmp.Compare(a.API, b.API), cmp.Compare(a.GIL, b.GIL))
 	})
 	return p
 }
+
+// kindOrder holds the places of PartKinds.
+var kindOrder = func() map[PartKind]int {
+	order := map[PartKind]int{}
+	for i, kind := range PartKinds {
+		order[kind] = i
+	}
+	return order
+}()
 
 // mix sums partitions.
 type mix struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"io"
 	"testing"
 
 	"github.com/google/pprof/profile"
@@ -21,7 +22,7 @@ func FuzzProfile(f *testing.F) {
 	c.Caller = small.Frame(1, 0x20, "")
 	small.Spans(0, "step", 2, 5000, 10)
 	small.Loss("calls", "map_full", 1, "")
-	for _, r := range []*recording.Recording{small.Recording(), recordingtest.New().Recording(), everyShape()} {
+	for _, r := range []*recording.Recording{small.Recording(), recordingtest.New().Recording(), everyShape(), nestedStages()} {
 		text, err := json.Marshal(r)
 		if err != nil {
 			f.Fatal(err)
@@ -39,26 +40,34 @@ func FuzzProfile(f *testing.F) {
 			t.Skip()
 		}
 		l := correlate.Build(r)
-		var written bytes.Buffer
-		if err := Write(&written, l, Options{StageFrames: stageFrames}); err != nil {
-			t.Fatal(err)
-		}
-		p, err := profile.Parse(&written)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := profile.Merge([]*profile.Profile{p, p.Copy()}); err != nil {
-			t.Error(err)
-		}
-		for _, s := range p.Sample {
-			for _, v := range s.Value {
-				if v < 0 {
-					t.Errorf("%s has values %v", stack(s), s.Value)
-				}
-			}
-			if len(s.Label) != 5 || len(s.NumLabel) != 3 {
-				t.Errorf("%s has labels %v, %v", stack(s), s.Label, s.NumLabel)
-			}
-		}
+		o := Options{StageFrames: stageFrames}
+		checkWritten(t, func(w io.Writer) error { return Write(w, l, o) })
+		checkWritten(t, func(w io.Writer) error { return WriteStages(w, l, o) })
 	})
+}
+
+// checkWritten checks what holds of every profile.
+func checkWritten(t *testing.T, write func(io.Writer) error) {
+	t.Helper()
+	var written bytes.Buffer
+	if err := write(&written); err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Parse(&written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := profile.Merge([]*profile.Profile{p, p.Copy()}); err != nil {
+		t.Error(err)
+	}
+	for _, s := range p.Sample {
+		for _, v := range s.Value {
+			if v < 0 {
+				t.Errorf("%s has values %v", stack(s), s.Value)
+			}
+		}
+		if len(s.Label) != 5 || len(s.NumLabel) != 3 {
+			t.Errorf("%s has labels %v, %v", stack(s), s.Label, s.NumLabel)
+		}
+	}
 }

@@ -43,5 +43,8 @@ func FuzzReport(f *testing.F) {
 		if err := JSON(io.Discard, l); err != nil {
 			t.Error(err)
 		}
+		if err := Spans(io.Discard, l); err != nil {
+			t.Error(err)
+		}
 	})
 }
