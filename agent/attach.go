@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type session struct {
 	iterate *link.Iter  // dump_threads
 
 	symbols      []probedSymbol
+	rangePoints  int // probed functions of stage sources beside the markers
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
 	attached     map[image]bool
@@ -209,6 +211,8 @@ func (s *session) attachAll() error {
 		s.attachMarkerLibs,
 		s.rememberImages,
 		s.attachAutograd,
+		s.attachSources,
+		s.checkSources,
 		s.attachDrivers,
 		s.openWindow,
 	} {
@@ -316,6 +320,9 @@ func (s *session) attachLoaderFile(m target.Mapping) (bool, error) {
 func (s *session) attachMarkerLibs() error {
 	if err := s.objects.Tracking.Set(uint32(1)); err != nil {
 		return fmt.Errorf("following markers: %w", err)
+	}
+	if !slices.Contains(s.config.StagesFrom, SourceMarkers) {
+		return nil
 	}
 	for _, library := range s.plan.Markers {
 		if err := s.attachMarkerLib(library); err != nil {

@@ -36,7 +36,9 @@ type Config struct {
 	Duration  time.Duration   // length of the window; 0: until the context is done
 	Probes    string          // selection of driver functions, see probe.ParseSelector; "": default
 	Mechanism probe.Mechanism // "": probe.Auto
-	Wait      bool            // for the driver to be mapped, instead of ErrNoDriver
+	// StagesFrom names the sources of stages, see Sources; nil: the markers.
+	StagesFrom []string
+	Wait       bool // for the driver to be mapped, instead of ErrNoDriver
 
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording
@@ -77,6 +79,14 @@ func (c *Config) Validate() error {
 	}
 	if !slices.Contains(probe.Mechanisms(), c.Mechanism) {
 		return fmt.Errorf("%w: mechanism %q is none of %v", ErrUsage, c.Mechanism, probe.Mechanisms())
+	}
+	if len(c.StagesFrom) == 0 {
+		c.StagesFrom = []string{SourceMarkers}
+	}
+	for _, source := range c.StagesFrom {
+		if !slices.Contains(Sources(), source) {
+			return fmt.Errorf("%w: stage source %q is none of %v", ErrUsage, source, Sources())
+		}
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -30,10 +30,11 @@ type mapped struct {
 }
 
 type openImage struct {
-	path     string
-	file     *target.File
-	elf      *elfsym.File
-	noEngine bool // known to have no autograd engine to probe
+	path      string
+	file      *target.File
+	elf       *elfsym.File
+	noEngine  bool // known to have no autograd engine to probe
+	noSources bool // known to have no further stage source to probe
 }
 
 // maxImages bounds the descriptors held: a training process maps some hundred

@@ -25,9 +25,10 @@ type Plan struct {
 	Selector probe.Selector
 	Python   gil.Plan
 	Drivers  []DriverPlan
-	Markers  []target.Image // mapped marker libraries
-	Absent   []string       // known and selected spellings that no driver has, sorted
-	Warnings []string       // what will be worse than it could be, and why
+	Markers  []target.Image      // mapped marker libraries
+	Sources  map[string][]string // by Inspect: files that offer other stage sources, see Sources
+	Absent   []string            // known and selected spellings that no driver has, sorted
+	Warnings []string            // what will be worse than it could be, and why
 }
 
 // DriverPlan is one mapped driver and the addresses to probe in it.
@@ -47,7 +48,18 @@ func Inspect(_ context.Context, pid int, probes string) (*Plan, error) {
 		return nil, err
 	}
 	plan, err := newPlan(process, config.Probes)
+	if err == nil {
+		plan.Sources, err = inspectSources(process)
+	}
 	return plan, errors.Join(err, process.Close())
+}
+
+func inspectSources(process *target.Process) (map[string][]string, error) {
+	im := newImages(process)
+	if err := im.refresh(); err != nil {
+		return nil, errors.Join(err, im.close())
+	}
+	return im.offeredSources(), im.close()
 }
 
 // newPlan looks at a process. It finds drivers wherever they are mapped; none

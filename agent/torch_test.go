@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stageprof/agent"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -23,15 +25,25 @@ type pipeline struct {
 
 func startPipeline(t *testing.T, args ...string) pipeline {
 	t.Helper()
+	truth := filepath.Join(t.TempDir(), "truth.json")
+	p := startScript(t, "sim/torch_pipeline.py", append([]string{"--truth-json", truth}, args...)...)
+	p.truth = truth
+	return p
+}
+
+// startScript starts a script, from the repository's root, that prints "ready"
+// and then waits for --ready-file.
+func startScript(t *testing.T, script string, args ...string) pipeline {
+	t.Helper()
 	version := os.Getenv("TORCH")
 	if version == "" {
 		version = "2.6.0"
 	}
-	dir, root := t.TempDir(), simtest.Root(t)
-	p := pipeline{ready: filepath.Join(dir, "ready"), truth: filepath.Join(dir, "truth.json")}
+	root := simtest.Root(t)
+	p := pipeline{ready: filepath.Join(t.TempDir(), "ready")}
 	p.Process = simtest.Start(t, simtest.Command{
 		Path: filepath.Join(root, "sim/torch/run.sh"),
-		Args: append([]string{version, filepath.Join(root, "sim/torch_pipeline.py"), "--truth-json", p.truth, "--ready-file", p.ready}, args...),
+		Args: append([]string{version, filepath.Join(root, script), "--ready-file", p.ready}, args...),
 	})
 	p.WaitLine("ready")
 	return p
@@ -109,5 +121,40 @@ func expectGILFreeLaunches(t *testing.T, r *recording.Recording) {
 	}
 	if len(seen) != 1 || seen[recording.GILFree] == 0 {
 		t.Errorf("launches by the lock's state: %v; want only free ones", seen)
+	}
+}
+
+// Stock PyTorch's own ranges make stages without a marker in the code: what the
+// optimizer names, what the script names by record_function and by NVTX.
+func TestTorchStagesWithoutMarkers(t *testing.T) {
+	p := startScript(t, "sim/torch/ranges.py", "5")
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: []string{agent.SourceNVTX, agent.SourceRecordFunction}})
+	p.begin(t)
+	got := r.finish()
+	p.Wait()
+	spans := map[string]uint64{}
+	for _, s := range got.Stages {
+		spans[strings.Join(got.Paths[s.Path].Names, "/")] += s.Count
+	}
+	delete(spans, "")
+	want := map[string]uint64{
+		"step":                                   5,
+		"step/forward":                           5,
+		"step/forward/block":                     5,
+		"step/Optimizer.step#SGD.step":           5,
+		"step/Optimizer.zero_grad#SGD.zero_grad": 5,
+	}
+	if diff := cmp.Diff(want, spans); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	expectPartition(t, got)
+	for _, c := range got.Calls {
+		path := strings.Join(got.Paths[c.Path].Names, "/")
+		if got.Symbols[c.Symbol].API == "cuLaunchKernel" && !strings.HasPrefix(path, "step") {
+			t.Errorf("%d launches in stage %q", c.Count, path)
+		}
+	}
+	if len(got.Losses) > 0 {
+		t.Errorf("losses: %+v", got.Losses)
 	}
 }

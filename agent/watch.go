@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"stageprof/agent/gil"
@@ -117,16 +118,18 @@ func (s *session) attachNew() error {
 	if err := s.rememberImages(); err != nil {
 		return err
 	}
-	if err := s.attachAutograd(); err != nil {
+	if err := errors.Join(s.attachAutograd(), s.attachSources()); err != nil {
 		return err
 	}
 	markers, err := s.process.MarkerLibs()
 	if err != nil {
 		return err
 	}
-	for _, library := range markers {
-		if err := s.attachMarkerLib(library); err != nil {
-			return err
+	if slices.Contains(s.config.StagesFrom, SourceMarkers) {
+		for _, library := range markers {
+			if err := s.attachMarkerLib(library); err != nil {
+				return err
+			}
 		}
 	}
 	drivers, err := s.process.Drivers()

@@ -137,6 +137,16 @@ type ProbePathKey struct {
 	Pad    uint32
 }
 
+type ProbeRange uint32
+
+const (
+	ProbeRangeRANGE_POP             ProbeRange = 0
+	ProbeRangeRANGE_PUSH_TEXT       ProbeRange = 1
+	ProbeRangeRANGE_PUSH_STRING     ProbeRange = 2
+	ProbeRangeRANGE_PUSH_ATTRIBUTES ProbeRange = 3
+	ProbeRangeRANGE_PUSH_WIDE       ProbeRange = 4
+)
+
 type ProbeSharedTypes struct {
 	_           structs.HostLayout
 	Counter     uint32
@@ -147,6 +157,8 @@ type ProbeSharedTypes struct {
 	TargetEnd   uint32
 	Marker      uint32
 	Autograd    uint32
+	Source      uint32
+	Range       uint32
 	SizeKind    uint32
 	_           [4]byte
 	SpanRecord  struct {
@@ -178,6 +190,15 @@ const (
 	ProbeSizeKindSIZE_ARGUMENT ProbeSizeKind = 1
 	ProbeSizeKindSIZE_COPY_2D  ProbeSizeKind = 2
 	ProbeSizeKindSIZE_COPY_3D  ProbeSizeKind = 3
+)
+
+type ProbeSource uint32
+
+const (
+	ProbeSourceSOURCE_MARKER          ProbeSource = 0
+	ProbeSourceSOURCE_OTHER_MARKER    ProbeSource = 1
+	ProbeSourceSOURCE_NVTX            ProbeSource = 2
+	ProbeSourceSOURCE_RECORD_FUNCTION ProbeSource = 3
 )
 
 type ProbeSpanRecord struct {
@@ -280,7 +301,8 @@ type ProbeThreadState struct {
 		Parts     [11]uint64
 		Path      uint32
 		CallsBase uint16
-		Cut       uint16
+		Source    uint8
+		Cut       uint8
 	}
 	Open [32]struct {
 		_         structs.HostLayout
@@ -290,7 +312,8 @@ type ProbeThreadState struct {
 		Parts     [11]uint64
 		Path      uint32
 		CallsBase uint16
-		Cut       uint16
+		Source    uint8
+		Cut       uint8
 	}
 	Calls [64]struct {
 		_       structs.HostLayout
@@ -316,6 +339,7 @@ const (
 	ProbeMapSlots         = "slots"
 	ProbeMapSpans         = "spans"
 	ProbeMapStages        = "stages"
+	ProbeMapTexts         = "texts"
 	ProbeMapThreadStates  = "thread_states"
 	ProbeMapThreads       = "threads"
 	ProbeProgAutogradHit  = "autograd_hit"
@@ -331,6 +355,7 @@ const (
 	ProbeProgOnRename     = "on_rename"
 	ProbeProgOnSwitch     = "on_switch"
 	ProbeProgOnWakeup     = "on_wakeup"
+	ProbeProgRangeHit     = "range_hit"
 	ProbeVarGil           = "gil"
 	ProbeVarGilMethod     = "gil_method"
 	ProbeVarLoaderEvents  = "loader_events"
@@ -398,6 +423,7 @@ type ProbeProgramSpecs struct {
 	OnRename     *ebpf.ProgramSpec `ebpf:"on_rename"`
 	OnSwitch     *ebpf.ProgramSpec `ebpf:"on_switch"`
 	OnWakeup     *ebpf.ProgramSpec `ebpf:"on_wakeup"`
+	RangeHit     *ebpf.ProgramSpec `ebpf:"range_hit"`
 }
 
 // ProbeMapSpecs contains maps before they are loaded into the kernel.
@@ -413,6 +439,7 @@ type ProbeMapSpecs struct {
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Spans         *ebpf.MapSpec `ebpf:"spans"`
 	Stages        *ebpf.MapSpec `ebpf:"stages"`
+	Texts         *ebpf.MapSpec `ebpf:"texts"`
 	ThreadStates  *ebpf.MapSpec `ebpf:"thread_states"`
 	Threads       *ebpf.MapSpec `ebpf:"threads"`
 }
@@ -462,6 +489,7 @@ type ProbeMaps struct {
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Spans         *ebpf.Map `ebpf:"spans"`
 	Stages        *ebpf.Map `ebpf:"stages"`
+	Texts         *ebpf.Map `ebpf:"texts"`
 	ThreadStates  *ebpf.Map `ebpf:"thread_states"`
 	Threads       *ebpf.Map `ebpf:"threads"`
 }
@@ -477,6 +505,7 @@ func (m *ProbeMaps) Close() error {
 		m.Slots,
 		m.Spans,
 		m.Stages,
+		m.Texts,
 		m.ThreadStates,
 		m.Threads,
 	)
@@ -515,6 +544,7 @@ type ProbePrograms struct {
 	OnRename     *ebpf.Program `ebpf:"on_rename"`
 	OnSwitch     *ebpf.Program `ebpf:"on_switch"`
 	OnWakeup     *ebpf.Program `ebpf:"on_wakeup"`
+	RangeHit     *ebpf.Program `ebpf:"range_hit"`
 }
 
 func (p *ProbePrograms) Close() error {
@@ -532,6 +562,7 @@ func (p *ProbePrograms) Close() error {
 		p.OnRename,
 		p.OnSwitch,
 		p.OnWakeup,
+		p.RangeHit,
 	)
 }
 

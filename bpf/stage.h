@@ -147,7 +147,7 @@ static __always_inline void span_stream(struct thread_state *state, const struct
 /* stage_push, stage_pop and stage_resync are global functions so that the
  * verifier checks each of them once instead of at every place in every loop
  * that calls them. That is why they ask whether there is a state. */
-__noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
+__noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 source)
 {
     struct open_stage *stage;
     u32 depth;
@@ -157,6 +157,8 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
     depth = state->depth;
     stage = stage_at(state, depth);
     state->depth = depth + 1;
+    if (source != SOURCE_MARKER)
+        state->foreign++;
     if (!stage) {
         count(LOST_STAGE_DEPTH);
         return 0;
@@ -167,6 +169,7 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin)
     for (int i = 0; i < PARTS; i++)
         stage->parts[i] = 0;
     stage->calls_base = state->calls_len;
+    stage->source = source;
     stage->cut = 0;
     stage->path = path_child(state->stage_path, name);
     state->stage_path = stage->path;
@@ -190,6 +193,8 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
     stage = stage_at(state, depth);
     if (!stage)
         return 0;
+    if (stage->source != SOURCE_MARKER && state->foreign)
+        state->foreign--;
     parent = depth ? stage_at(state, depth - 1) : NULL;
     state->stage_path = parent ? parent->path : PATH_NONE;
 
@@ -238,7 +243,7 @@ __noinline int stage_push_found(struct thread_state *state, u64 name, u64 begin,
         return 0;
     before = !window_start || begin <= window_start || state->serial == THREAD_PROCESS;
     outer = stage_current(state);
-    stage_push(state, name, before ? begin : in_window_since(state->mark));
+    stage_push(state, name, before ? begin : in_window_since(state->mark), SOURCE_MARKER);
     stage = stage_current(state);
     if (seeding && before)
         stage_inherit(outer, stage);
@@ -296,37 +301,73 @@ static __always_inline void stage_seed(struct thread_state *state)
         stage_resync(state, state->slot, depth, true);
 }
 
-/* Brings the stack to the state before the marker. */
+/* Closes the innermost stage of a source, and whatever was left open in it by
+ * others. One that was opened before the window is not there: nothing happens. */
+__noinline int stage_close(struct thread_state *state, u64 now, u8 source)
+{
+    u32 found;
+
+    if (!state)
+        return 0;
+    found = state->depth > MAX_DEPTH ? MAX_DEPTH : state->depth;
+    for (int i = 0; i < MAX_DEPTH && found; i++) {
+        struct open_stage *stage = stage_at(state, found - 1);
+
+        if (!stage || stage->source == source)
+            break;
+        found--;
+    }
+    if (!found)
+        return 0;
+    for (int i = 0; i < MAX_DEPTH && state->depth > found; i++)
+        stage_pop(state, now, true);
+    stage_pop(state, now, false);
+    return 0;
+}
+
+/* Brings the stack to the state before a marker of the followed library. */
 static __always_inline void stage_before(struct thread_state *state, u64 slot, u32 want)
 {
     bool seeding = !state->seeded;
 
     state->seeded = 1;
-    if (!state->slot)
-        state->slot = slot;
-    if (state->slot != slot)
-        return; /* another copy of the library: its depth says nothing about the whole stack */
     want += state->foreign;
     if (state->depth != want)
         stage_resync(state, slot, want, seeding);
 }
 
+/* Another copy of the library has slots of its own: its depth says nothing
+ * about the whole stack. */
+static __always_inline u8 marker_source(struct thread_state *state, u64 slot)
+{
+    if (!state->slot)
+        state->slot = slot;
+    return state->slot == slot ? SOURCE_MARKER : SOURCE_OTHER_MARKER;
+}
+
 static __always_inline void stage_begin(struct thread_state *state, u64 slot, u64 name, u32 depth,
                                         u64 now)
 {
-    stage_before(state, slot, depth - 1);
-    stage_push(state, name, now);
-    if (state->slot != slot)
-        state->foreign++;
+    u8 source = marker_source(state, slot);
+
+    if (source == SOURCE_MARKER)
+        stage_before(state, slot, depth - 1);
+    stage_push(state, name, now, source);
 }
 
 static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 depth, u64 now)
 {
+    u8 source = marker_source(state, slot);
+    struct open_stage *top;
+
     /* The slot still holds the stage that has just been closed. */
-    stage_before(state, slot, depth + 1);
-    stage_pop(state, now, false);
-    if (state->slot != slot && state->foreign)
-        state->foreign--;
+    if (source == SOURCE_MARKER)
+        stage_before(state, slot, depth + 1);
+    top = stage_current(state);
+    if (state->depth > MAX_DEPTH || top->source == source)
+        stage_pop(state, now, false);
+    else
+        stage_close(state, now, source);
 }
 
 /* The time outside any stage, as a row without spans. */

@@ -8,6 +8,8 @@
  * uprobe on the driver     a call begins                            per call, in the target
  * uretprobe on the driver  it ends                                  per call, in the target
  * uprobe on the markers    a stage begins or ends                   per marker, in the target
+ * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
+ *   record_function
  * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
  *   autograd engine
  * uprobe on the loader     a library came or went: look again       per dlopen
@@ -22,6 +24,7 @@
  * stages; the maps' sizes in state.h. Whatever does not fit is counted.
  */
 #include "call.h"
+#include "range.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -35,6 +38,8 @@ struct shared_types {
     enum target_end target_end;
     enum marker marker;
     enum autograd autograd;
+    enum source source;
+    enum range range;
     enum size_kind size_kind;
     struct span_record span_record;
 };
@@ -84,6 +89,26 @@ int marker_hit(struct pt_regs *ctx)
         stage_begin(state, slot, name, depth, now);
     else
         stage_end(state, slot, depth, now);
+    ledger_leave(state);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int range_hit(struct pt_regs *ctx)
+{
+    u64 cookie = bpf_get_attach_cookie(ctx), now;
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    now = bpf_ktime_get_ns();
+    state = thread_get(bpf_get_current_task_btf());
+    if (!state) {
+        count(LOST_STAGE_THREAD);
+        return 0;
+    }
+    now = ledger_enter(state, now);
+    range_hit_thread(state, cookie, argument(ctx, RANGE_ARGUMENT(cookie)), now);
     ledger_leave(state);
     return 0;
 }

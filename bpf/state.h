@@ -82,6 +82,15 @@ struct {
     __type(value, struct stage_name);
 } names SEC(".maps");
 
+/* Names that come as text instead of as the address of something that stays:
+ * text -> what stands for it in paths and names. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 4096);
+    __type(key, struct stage_name);
+    __type(value, u64);
+} texts SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 65536);
@@ -116,6 +125,7 @@ struct {
 
 static u32 last_thread = 0;
 static u32 next_path = PATH_FIRST;
+static u64 last_text = 0;
 
 /* ---- helpers ------------------------------------------------------------- */
 

@@ -89,6 +89,24 @@ enum marker {
     MARKER_PROCESS_END,
 };
 
+/* What opens and closes stages. */
+enum source {
+    SOURCE_MARKER,       /* the marker library copy whose slot is followed */
+    SOURCE_OTHER_MARKER, /* another copy of it */
+    SOURCE_NVTX,
+    SOURCE_RECORD_FUNCTION,
+};
+
+/* What a probe on another source's function does; its cookie: the source, then
+ * this, then the number of the argument that holds the name, a byte each. */
+enum range {
+    RANGE_POP,
+    RANGE_PUSH_TEXT,       /* the argument is a char pointer */
+    RANGE_PUSH_STRING,     /* … points to a std::string: its first word is one */
+    RANGE_PUSH_ATTRIBUTES, /* … points to NVTX's event attributes */
+    RANGE_PUSH_WIDE,       /* … is a wchar_t pointer: the name is not read */
+};
+
 /* Which function of the autograd engine a probe stands on; the low half of its
  * cookie. The high half is the number of the argument that points to the
  * shared pointer to the GraphTask. */
@@ -225,7 +243,8 @@ struct open_stage {
     u64 parts[PARTS];
     u32 path;
     u16 calls_base; /* its kinds of calls in the thread's stack of them */
-    u16 cut;        /* it was not seen to begin */
+    u8 source;      /* what opened it, and has to close it */
+    u8 cut;         /* it was not seen to begin */
 };
 _Static_assert(sizeof(struct open_stage) == 32 + 8 * PARTS, "open_stage");
 
@@ -261,7 +280,7 @@ struct thread_state {
     /* Stages. */
     u64 slot;        /* the thread's slot in the marker library, once known */
     u32 depth;      /* open stages, also those beyond MAX_DEPTH */
-    u32 foreign;    /* of these, opened through another copy of the library */
+    u32 foreign;    /* of these, not opened by SOURCE_MARKER */
     u32 stage_path; /* path of the innermost open stage */
     u32 seeded;     /* the stack is followed since it was known */
     u32 adopted;    /* path of the stage whose backward pass the thread works on */

@@ -48,6 +48,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
 	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time, see above")
 	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
+	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", "))
 	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
@@ -59,9 +60,10 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 // completeFlags teaches the shell the values of flags.
 func completeFlags(cmd *cobra.Command) {
 	values := map[string][]string{
-		"format":    {formatText, formatJSON},
-		"mechanism": words(probe.Mechanisms()),
-		"probes":    append([]string{"default", "all"}, words(probe.Groups())...),
+		"format":      {formatText, formatJSON},
+		"mechanism":   words(probe.Mechanisms()),
+		"stages-from": agent.Sources(),
+		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),
 	}
 	for name, choices := range values {
 		if cmd.Flags().Lookup(name) != nil {
