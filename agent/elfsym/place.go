@@ -13,7 +13,7 @@ const (
 	// Stepped instructions are executed out of line with a single-step trap, which costs
 	// several times as much as everything else about a probe.
 	Stepped Class = iota
-	// Nop is emulated; on recent kernels the 5-byte one becomes a call, the cheapest probe.
+	// Nop is emulated.
 	Nop
 	// Push of a register is emulated.
 	Push

@@ -52,8 +52,9 @@ func TestPlace(t *testing.T) {
 		{"push of memory", "ff 37 5f c3", newKernel, entry},
 		{"push of a constant", "6a 01 58 c3", newKernel, entry},
 
-		{"nop5", "0f 1f 44 00 00 c3", newKernel, Placement{0, Nop}},
-		{"nop5 on an old kernel", "0f 1f 44 00 00 c3", oldKernel, entry},
+		{"nop5", "0f 1f 44 00 00 c3", newKernel, Placement{5, Stepped}},
+		{"nop5 and push", "0f 1f 44 00 00 55 c3", newKernel, Placement{5, Push}},
+		{"nop5 on an old kernel", "0f 1f 44 00 00 c3", oldKernel, Placement{5, Stepped}},
 		{"nop5 and nop on an old kernel", "0f 1f 44 00 00 90 c3", oldKernel, Placement{5, Nop}},
 		{"nop", "90 c3", oldKernel, Placement{0, Nop}},
 		{"two-byte nop", "66 90 c3", oldKernel, Placement{0, Nop}},

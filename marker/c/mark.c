@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The probe points. Written in assembly so that nothing a compiler does (frame
-// set-up, endbr64, inlining, a red zone) comes between the symbol and its nop:
-// the kernel turns a probe on a 5-byte nop into a call instead of a trap.
+// set-up, endbr64, inlining, a red zone) comes between the symbol and its nop.
+//
+// A 1-byte nop, which every kernel emulates. Not the 5-byte one, although Linux
+// 6.18 makes a cheaper call of a probe on it: that call goes to a page that
+// fork does not pass on, and the child would crash at its first marker.
 
 #if defined(__x86_64__)
-#define NOP ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n"
+#define NOP "nop\n"
 #define TYPE "@"
 #define ARGUMENTS "8@%rsi 4@%edx"
 #elif defined(__aarch64__)
