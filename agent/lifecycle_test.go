@@ -132,9 +132,10 @@ func TestCaseC29ThreadsBeforeAndAfterAttach(t *testing.T) {
 // The process exits while its threads are in calls at full speed. The calls
 // that it cut off are losses; every other one is counted.
 func TestExitInMidRecord(t *testing.T) {
+	const threads = 8
 	for how, name := range map[string]string{"0": "exit", "1": "return from main"} {
 		t.Run(name, func(t *testing.T) {
-			got, p := runTester(t, agent.Config{}, simtest.Tester(t, "exiter", "--how", how, "--threads", "8", "--after-ms", "300",
+			got, p := runTester(t, agent.Config{}, simtest.Tester(t, "exiter", "--how", how, "--threads", fmt.Sprint(threads), "--after-ms", "300",
 				"--markers", simtest.Markers(t)))
 			truth := p.Truth()
 			expectEnd(t, got, recording.EndExit)
@@ -142,8 +143,9 @@ func TestExitInMidRecord(t *testing.T) {
 			if diff := simtest.Diff(truth.Counts(), counts(got)); diff != "" {
 				t.Errorf("the recording differs from the driver's truth:\n%s", diff)
 			}
-			if lost, want := lostCalls(got), truth.Unfinished(); lost != want {
-				t.Errorf("%d calls lost (%v), the driver counted %d unfinished", lost, got.Losses, want)
+			// Each thread may have died between the probe and the driver's own count.
+			if lost, least := lostCalls(got), truth.Unfinished(); lost < least || lost > least+threads {
+				t.Errorf("%d calls lost (%v), the driver counted %d unfinished", lost, got.Losses, least)
 			}
 		})
 	}
