@@ -36,11 +36,13 @@ type session struct {
 	iterate *link.Iter  // dump_threads
 
 	symbols      []probedSymbol
+	markerLibs   int // probed marker libraries
 	rangePoints  int // probed functions of stage sources beside the markers
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
-	attached     map[image]bool
-	loaderHooked bool // the target's loader tells of new libraries
+	drivers      map[image]bool  // that are probed
+	markers      map[image]bool  // marker libraries that are probed, or can't be
+	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
 	names        *images // the target's mapped files, for the addresses of callers
 
@@ -71,7 +73,7 @@ func open(ctx context.Context, config Config) (*session, error) {
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s := &session{config: config, attached: map[image]bool{}, midStage: map[uint32]slot{}}
+	s := &session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -92,12 +94,26 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	begin := time.Now()
-	for _, step := range []func() error{s.calibrate, s.load, s.attachAll} {
+	if err := inOrder(ctx, s.calibrate, s.load); err != nil {
+		return err
+	}
+	if err := s.attachAll(ctx); err != nil {
+		return err
+	}
+	s.attachTime = time.Since(begin)
+	return nil
+}
+
+// inOrder takes steps until one fails or the context is done.
+func inOrder(ctx context.Context, steps ...func() error) error {
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+		}
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	s.attachTime = time.Since(begin)
 	return nil
 }
 
@@ -120,7 +136,7 @@ func (s *session) makePlan(ctx context.Context) (err error) {
 	if s.plan.sites() == 0 {
 		return fmt.Errorf("%w: %s", ErrNoSymbols, s.plan.Selector)
 	}
-	s.warnings = append(s.warnings, s.plan.Warnings...)
+	s.warnings = append(s.warnings, s.plan.degradations(s.process)...)
 	return nil
 }
 
@@ -203,24 +219,21 @@ func (s *session) setGIL(plan gil.Plan) error {
 // attachAll puts the probes in, in the order that loses nothing: a thread's
 // state before anything that needs it, markers before the registry is read,
 // returns before entries, and the window opens last.
-func (s *session) attachAll() error {
-	for _, step := range []func() error{
+func (s *session) attachAll(ctx context.Context) error {
+	return inOrder(ctx,
 		s.attachTracepoints,
 		s.initThreads,
 		s.attachLoader,
-		s.attachMarkerLibs,
 		s.rememberImages,
+		s.attachMarkerLibs,
 		s.attachAutograd,
 		s.attachSources,
-		s.checkSources,
 		s.attachDrivers,
+		// The plan is some time old, and the loader's hook younger: look again.
+		s.attachNew,
+		s.warnOfSources,
 		s.openWindow,
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 func (s *session) attachTracepoints() error {
@@ -237,6 +250,10 @@ func (s *session) attachTracepoints() error {
 }
 
 func (s *session) initThreads() error {
+	// From here on new threads get their state when they start.
+	if err := s.objects.Tracking.Set(uint32(1)); err != nil {
+		return fmt.Errorf("following the target: %w", err)
+	}
 	if _, err := runIterator(s.objects.InitThreads); err != nil {
 		return fmt.Errorf("listing the target's threads: %w", err)
 	}
@@ -271,7 +288,8 @@ func readIterator(iterate *link.Iter) ([]byte, error) {
 const loaderHook = "_dl_debug_state"
 
 // attachLoader lets the target's dynamic loader tell of new libraries. Without
-// it (musl, static executables) the session looks from time to time.
+// it (musl, static executables, a loader that can't be opened) the session looks
+// from time to time.
 func (s *session) attachLoader() error {
 	mappings, err := s.process.Mappings()
 	if err != nil {
@@ -282,8 +300,11 @@ func (s *session) attachLoader() error {
 			continue
 		}
 		attached, err := s.attachLoaderFile(m)
-		if attached || err != nil {
-			return err
+		if err != nil {
+			s.warnings = append(s.warnings, fmt.Sprintf("libraries that the process loads are found up to half a second late: %v", err))
+		}
+		if attached {
+			return nil
 		}
 	}
 	return nil
@@ -318,9 +339,6 @@ func (s *session) attachLoaderFile(m target.Mapping) (bool, error) {
 }
 
 func (s *session) attachMarkerLibs() error {
-	if err := s.objects.Tracking.Set(uint32(1)); err != nil {
-		return fmt.Errorf("following markers: %w", err)
-	}
 	if !slices.Contains(s.config.StagesFrom, SourceMarkers) {
 		return nil
 	}
@@ -335,15 +353,17 @@ func (s *session) attachMarkerLibs() error {
 // attachMarkerLib probes a marker library, then tells the kernel side where the
 // threads that have been using it keep their stages.
 func (s *session) attachMarkerLib(library target.Image) error {
-	if s.attached[imageOf(library)] {
+	if s.markers[imageOf(library)] {
 		return nil
 	}
+	s.markers[imageOf(library)] = true
 	l, err := attachMarkers(s.attacher, s.objects.MarkerHit, library)
 	if err != nil {
-		return err
+		s.warnings = append(s.warnings, fmt.Sprintf("stages of a marker library are not seen: %v", err))
+		return nil
 	}
 	s.probes.Add(l)
-	s.attached[imageOf(library)] = true
+	s.markerLibs++
 	for _, bias := range library.Biases {
 		r, err := readRegistry(s.process, library.ELF, bias)
 		if err != nil {
@@ -390,7 +410,7 @@ func (s *session) attachDrivers() error {
 }
 
 func (s *session) attachDriver(d DriverPlan) error {
-	if s.attached[imageOf(d.Image)] || len(d.Sites) == 0 {
+	if s.drivers[imageOf(d.Image)] || len(d.Sites) == 0 {
 		return nil
 	}
 	points := probe.Points(d.Sites, len(s.symbols))
@@ -407,7 +427,7 @@ func (s *session) attachDriver(d DriverPlan) error {
 		return err
 	}
 	s.probes.Add(entries)
-	s.attached[imageOf(d.Image)] = true
+	s.drivers[imageOf(d.Image)] = true
 	return nil
 }
 
@@ -420,6 +440,18 @@ func (s *session) rememberImages() error {
 }
 
 func (s *session) openWindow() error {
+	// The plan is of the program that was there when it was made.
+	before, err := s.process.Execed()
+	if err != nil {
+		return err
+	}
+	since, err := s.execed()
+	if err != nil {
+		return err
+	}
+	if before || since {
+		return fmt.Errorf("process %d: %w", s.process.PID(), ErrExeced)
+	}
 	s.startCPU = agentCPU()
 	s.startWall = time.Now()
 	s.startMono = monotonic()

@@ -22,6 +22,10 @@ var (
 	ErrKernel = errors.New("this kernel can't be used")
 	// ErrPrivileges: a capability is missing.
 	ErrPrivileges = errors.New("not permitted")
+	// ErrInterrupted: the context was done before the window opened.
+	ErrInterrupted = errors.New("interrupted before the recording began")
+	// ErrExeced: the target executed another program before the window opened.
+	ErrExeced = errors.New("it executed another program while the probes were put in; record again")
 	// ErrSeccomp: the target's system call filter could kill it at a return probe.
 	ErrSeccomp = errors.New("the process is under a system call filter that return probes may violate")
 )

@@ -92,6 +92,9 @@ func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 		Absent:   s.plan.absent(),
 		Warnings: s.warnings,
 	}
+	if s.markerLibs+s.rangePoints == 0 {
+		r.Warnings = append(r.Warnings, noMarkers)
+	}
 	if python := s.plan.Python; python.Path != "" {
 		r.Target.Python = &recording.Python{
 			Version: python.Version, Path: python.Path, GILMethod: python.Method.String(), GILReason: python.Reason,
@@ -323,17 +326,36 @@ func (d *drain) addUntouched(dump []byte) error {
 			d.addWholeWindow(d.thread(state.Serial), s, partsOf(state.Outside.Parts))
 		}
 	}
+	return d.addUntouchedProcess()
+}
+
+// addUntouchedProcess does the same for the stages of the whole process.
+func (d *drain) addUntouchedProcess() error {
+	var state bpf.ProbeThreadState
+	if err := d.objects.ProcessStages.Lookup(uint32(0), &state); err != nil {
+		return fmt.Errorf("reading the process's stages: %w", err)
+	}
+	for _, r := range d.registries {
+		if state.Seeded == 0 && len(r.process.open) > 0 {
+			d.addWholeWindow(-1, r.process, recording.Parts{})
+		}
+	}
 	return nil
 }
 
+// addWholeWindow adds the stages that were open during the whole window, or the
+// time outside any stage if none was.
 func (d *drain) addWholeWindow(thread int, s slot, parts recording.Parts) {
 	wall := d.windowEnd - d.startMono
+	if len(s.open) == 0 {
+		d.r.Stages = append(d.r.Stages, recording.Stage{Thread: thread, Path: d.pathOf(nil), WallNS: total(parts), Parts: parts})
+		return
+	}
 	var names []string
 	for i, stage := range s.open {
 		names = append(names, stage.name)
-		path := d.pathOf(names[: i+1 : i+1])
 		row := recording.Stage{
-			Thread: thread, Path: path, PartialCount: 1, PartialWallNS: wall,
+			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall,
 			PartialCPUNS: parts.RunningNS + parts.CUDACPUNS,
 		}
 		if i+1 < len(s.open) {
@@ -342,11 +364,18 @@ func (d *drain) addWholeWindow(thread int, s slot, parts recording.Parts) {
 			row.PartialParts = parts
 		}
 		d.r.Stages = append(d.r.Stages, row)
-		d.r.Spans = append(d.r.Spans, recording.Span{
-			Thread: thread, Path: path, BeginNS: d.startMono, WallNS: wall, ChildNS: row.PartialChildNS,
-			Partial: true, Parts: row.PartialParts,
-		})
+		if thread >= 0 {
+			d.r.Spans = append(d.r.Spans, recording.Span{
+				Thread: thread, Path: row.Path, BeginNS: d.startMono, WallNS: wall, ChildNS: row.PartialChildNS,
+				Partial: true, Parts: row.PartialParts,
+			})
+		}
 	}
+}
+
+func total(p recording.Parts) uint64 {
+	return p.RunningNS + p.CUDACPUNS + p.CUDABlockedNS + p.GILWaitNS + p.RunnableNS + p.BlockedFutexNS +
+		p.BlockedPollNS + p.BlockedReadNS + p.BlockedSleepNS + p.BlockedFaultNS + p.BlockedOtherNS
 }
 
 // parseStates decodes what the thread iterator wrote.

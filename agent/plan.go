@@ -137,13 +137,23 @@ func (p *Plan) classes() []elfsym.Class {
 	return classes
 }
 
+// noMarkers is what a recording without a source of stages comes to.
+const noMarkers = "the process has mapped no marker library: calls can't be attributed to stages"
+
 func (p *Plan) warnings(process *target.Process) []string {
+	w := p.degradations(process)
+	if len(p.Markers) == 0 {
+		w = append(w, noMarkers)
+	}
+	return w
+}
+
+// degradations are the warnings that nothing in the course of a recording takes
+// back.
+func (p *Plan) degradations(process *target.Process) []string {
 	var w []string
 	if p.Python.Method == gil.Unknown {
 		w = append(w, "the GIL's state can't be read: "+p.Python.Reason)
-	}
-	if len(p.Markers) == 0 {
-		w = append(w, "the process has mapped no marker library: calls can't be attributed to stages")
 	}
 	if stepped := p.stepped(); stepped > 0 {
 		w = append(w, fmt.Sprintf("%d of %d probes stand on instructions that the kernel must single-step: calls of these functions cost several times as much",

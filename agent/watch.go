@@ -79,13 +79,20 @@ func (w *watcher) tick() (recording.WindowEnd, error) {
 		return "", err
 	}
 	if err := w.lookForLibraries(); err != nil && !errors.Is(err, target.ErrTargetExited) {
-		return "", err
+		w.warnOnce("what the process has loaded since can't be probed: " + err.Error())
 	}
 	if time.Since(w.lastReport) < progressInterval {
 		return "", nil
 	}
 	w.lastReport = time.Now()
 	return "", w.progress()
+}
+
+// warnOnce keeps a complaint that recurs at every look from filling the report.
+func (s *session) warnOnce(text string) {
+	if !slices.Contains(s.warnings, text) {
+		s.warnings = append(s.warnings, text)
+	}
 }
 
 // execed tells whether the target now runs another program.
@@ -137,7 +144,7 @@ func (s *session) attachNew() error {
 		return err
 	}
 	for _, d := range drivers {
-		if s.attached[imageOf(d.Image)] {
+		if s.drivers[imageOf(d.Image)] {
 			continue
 		}
 		if err := s.attachLateDriver(d); err != nil {
@@ -156,8 +163,10 @@ func (s *session) attachLateDriver(d target.Driver) error {
 		return err
 	}
 	s.plan.Drivers = append(s.plan.Drivers, planned)
-	s.warnings = append(s.warnings, fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
-		d.Path, time.Since(s.startWall).Round(time.Millisecond)))
+	if !s.startWall.IsZero() {
+		s.warnings = append(s.warnings, fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
+			d.Path, time.Since(s.startWall).Round(time.Millisecond)))
+	}
 	return nil
 }
 

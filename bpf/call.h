@@ -58,20 +58,22 @@ static __always_inline u64 return_trampoline(struct task_struct *task)
     return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
 }
 
-/* A function entered below the recorded call's frame is nested in it, unless
- * that frame is gone: then its return address is no longer the kernel's. */
+/*
+ * A function entered below the recorded call's frame is nested in it, and so is
+ * one at the same place that the recorded one has jumped to; unless that frame
+ * is gone: then its return address is no longer the kernel's.
+ */
 static __always_inline bool call_is_nested(struct task_struct *task, struct thread_state *state,
                                            u64 sp)
 {
-    if (sp >= state->sp)
-        return false;
 #if defined(__TARGET_ARCH_x86)
     u64 word;
 
-    if (!read_user_u64(&word, state->sp) && word != return_trampoline(task))
-        return false;
+    return sp <= state->sp &&
+           (read_user_u64(&word, state->sp) || word == return_trampoline(task));
+#else
+    return sp < state->sp;
 #endif
-    return true;
 }
 
 static __always_inline void call_stage(struct thread_state *state)

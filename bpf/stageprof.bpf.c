@@ -235,7 +235,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 {
     struct thread_state *state;
 
-    if (!task_is_target(task) || !tracking)
+    if (!task_is_target(task))
         return 0;
     state = thread_find(task);
     if (state)

@@ -241,6 +241,12 @@ func FuzzPlace(f *testing.F) {
 		if p.Skip >= maxSkip || p.Skip >= uint64(len(b)) {
 			t.Fatalf("skip %d of %d bytes", p.Skip, len(b))
 		}
+		if p.Class == Stepped {
+			if p.Skip != uint64(behindNop5(b)) {
+				t.Fatalf("stepped at +%d, want it right behind the nops", p.Skip)
+			}
+			return
+		}
 		if class, ok := emulated(b[p.Skip:], k); !ok || class != p.Class {
 			t.Fatalf("class %v at +%d, want %v", class, p.Skip, p.Class)
 		}

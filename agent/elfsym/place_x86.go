@@ -35,7 +35,7 @@ var nop5 = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
 // behindNop5 returns the position of the first instruction that may be probed at all.
 func behindNop5(code []byte) int {
 	n := 0
-	for bytes.HasPrefix(code[n:], nop5) {
+	for bytes.HasPrefix(code[n:], nop5) && n+len(nop5) < min(len(code), maxSkip) {
 		n += len(nop5)
 	}
 	return n
