@@ -20,7 +20,7 @@ import (
 // Every counter of the kernel side is either the number of calls or a loss with
 // a name of its own.
 func TestEveryLossHasAReason(t *testing.T) {
-	names := map[string]bool{reasonInFlight: true, reasonNamesOverflow: true, reasonThreadOverflow: true}
+	names := map[string]bool{reasonUnaccounted: true, reasonNamesOverflow: true, reasonThreadOverflow: true}
 	for which := range bpf.ProbeCounterCOUNTERS {
 		loss, ok := reasons[which]
 		if which == bpf.ProbeCounterCOUNT_ENTERED {
@@ -63,9 +63,9 @@ func TestLossesAccountForEveryCall(t *testing.T) {
 		want    map[string]uint64
 	}{
 		{"nothing lost", none, 10, map[string]uint64{}},
-		{"one still running", none, 9, map[string]uint64{reasonInFlight: 1}},
+		{"one still running", none, 9, map[string]uint64{reasonUnaccounted: 1}},
 		{"known losses", some, 8, map[string]uint64{"lost_return": 2, "missed_stage_end": 5}},
-		{"known losses and one still running", some, 7, map[string]uint64{"lost_return": 2, "missed_stage_end": 5, reasonInFlight: 1}},
+		{"known losses and one still running", some, 7, map[string]uint64{"lost_return": 2, "missed_stage_end": 5, reasonUnaccounted: 1}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

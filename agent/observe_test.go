@@ -36,8 +36,9 @@ func lostCalls(r *recording.Recording) uint64 {
 // expectAccounted fails unless every call that was seen is in a row or a loss.
 func expectAccounted(t *testing.T, r *recording.Recording) {
 	t.Helper()
-	if reported, lost := counts(r).Total().Calls, lostCalls(r); r.Seen.Calls != reported+lost {
-		t.Errorf("%d calls seen, %d reported and %d lost", r.Seen.Calls, reported, lost)
+	reported, lost := counts(r).Total().Calls, lostCalls(r)
+	if r.Seen.Calls != reported+lost || losses(r)["unaccounted"] > 0 {
+		t.Errorf("%d calls seen, %d reported and %d lost: %v", r.Seen.Calls, reported, lost, losses(r))
 	}
 }
 

@@ -2,12 +2,14 @@ package agent_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"stageprof/agent"
+	"stageprof/bpf"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
@@ -390,5 +392,83 @@ func TestCaseC23LostEndMarker(t *testing.T) {
 	})
 	if diff := cmp.Diff(map[string]uint64{"missed_stage_end": 1}, losses(got)); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+}
+
+// Names arrive as the marker library keeps them; a "/" in one is no border
+// between two.
+func TestStageNames(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	whole := strings.Repeat("é", 63) + "!" // 127 bytes
+	p := startPuppet(t)
+	p.order("main start w")
+	r := record(t, agent.Config{PID: p.PID})
+	for i, name := range []string{"two words", whole, "a\tb", "bad \xff byte", long + "1", long + "2"} {
+		p.order("w begin "+name, fmt.Sprintf("w launch %d", i+1), "w end")
+	}
+	p.order("w begin a/b", "w launch 100", "w end", "w begin a", "w begin b", "w launch 200", "w end", "w end")
+	got := r.interrupt()
+	p.end()
+	expectNoLosses(t, got)
+	const hash = " #hash" // of a name that had to be changed
+	changed := regexp.MustCompile(`#[0-9a-f]{8}$`)
+	calls, distinct := map[string]uint64{}, map[string]bool{}
+	for _, c := range got.Calls {
+		names := strings.Join(got.Paths[c.Path].Names, " > ")
+		calls[changed.ReplaceAllString(names, hash)] += c.Count
+		distinct[names] = true
+		if len(names) > 127 {
+			t.Errorf("the name %q is too long", names)
+		}
+	}
+	if len(distinct) != 8 {
+		t.Errorf("8 stages are shown as %d: %v", len(distinct), distinct)
+	}
+	want := map[string]uint64{
+		"two words": 1, whole: 2, `a\x09b` + hash: 3, `bad \xff byte` + hash: 4, long[:127-len("…#01234567")] + "…" + hash: 5 + 6,
+		"a/b": 100, "a > b": 200,
+	}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls by stage (-want +got):\n%s", diff)
+	}
+}
+
+// A thread is found in more stages than are kept: it is in the outer ones, and
+// right again when it has left the others.
+func TestAttachTooDeep(t *testing.T) {
+	kept := len(bpf.ProbeThreadState{}.Open)
+	p := startPuppet(t)
+	p.order("main start w", "w begin outer")
+	for i := range kept + 8 {
+		p.order(fmt.Sprintf("w mark d%d", i))
+	}
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w launch 10")
+	for range kept + 8 {
+		p.order("w unmark")
+	}
+	p.order("w launch 20", "w end", "w begin step", "w launch 30", "w end")
+	got := r.interrupt()
+	p.end()
+	expectAccounted(t, got)
+	calls := map[string]uint64{}
+	for _, c := range got.Calls {
+		calls[fmt.Sprintf("%d from %s", len(got.Paths[c.Path].Names), got.Paths[c.Path].Names[0])] += c.Count
+	}
+	want := map[string]uint64{fmt.Sprintf("%d from outer", kept): 10, "1 from outer": 20, "1 from step": 30}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls by depth (-want +got):\n%s", diff)
+	}
+	rows := stageRows(t, got)
+	if s := rows[stageKey{"w", "outer"}]; s.Count != 0 || s.PartialCount != 1 {
+		t.Errorf("the outermost stage: %+v", s)
+	}
+	if s := rows[stageKey{"w", "step"}]; s.Count != 1 || s.PartialCount != 0 {
+		t.Errorf("the stage after it: %+v", s)
+	}
+	expectPartition(t, got)
+	expectSpansInTotals(t, got)
+	if losses(got)["stages_too_deep"] == 0 {
+		t.Errorf("losses %v", losses(got))
 	}
 }
