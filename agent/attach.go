@@ -388,7 +388,7 @@ func (s *session) seed(r *registry) error {
 	}
 	for _, slot := range r.slots {
 		tid, alive := tids[slot.tid]
-		if !alive {
+		if !alive || len(s.midStage[uint32(tid)].open) > 0 { // or known by another copy of the library
 			continue
 		}
 		if err := s.objects.Slots.Put(uint32(tid), slot.address); err != nil {
@@ -410,7 +410,11 @@ func (s *session) attachDrivers() error {
 }
 
 func (s *session) attachDriver(d DriverPlan) error {
-	if s.drivers[imageOf(d.Image)] || len(d.Sites) == 0 {
+	if s.drivers[imageOf(d.Image)] {
+		return nil
+	}
+	s.drivers[imageOf(d.Image)] = true
+	if len(d.Sites) == 0 {
 		return nil
 	}
 	points := probe.Points(d.Sites, len(s.symbols))
@@ -427,7 +431,6 @@ func (s *session) attachDriver(d DriverPlan) error {
 		return err
 	}
 	s.probes.Add(entries)
-	s.drivers[imageOf(d.Image)] = true
 	return nil
 }
 

@@ -502,11 +502,9 @@ func TestTargetDiesDuringAttach(t *testing.T) {
 	for i := range 12 {
 		p := simtest.Start(t, simtest.Tester(t, "idle", "--threads", "20", "--hold", "-", "--markers", simtest.Markers(t)))
 		p.WaitLine("up")
-		go func() {
-			time.Sleep(time.Duration(i) * 20 * time.Millisecond)
-			p.Signal(syscall.SIGKILL)
-		}()
+		killer := time.AfterFunc(time.Duration(i)*20*time.Millisecond, func() { _ = syscall.Kill(p.PID, syscall.SIGKILL) })
 		r, err := agent.Record(t.Context(), agent.Config{PID: p.PID, Probes: "all"})
+		killer.Stop()
 		switch {
 		case err == nil:
 			expectEnd(t, r, recording.EndExit)

@@ -14,7 +14,9 @@ import (
 // reasons gives every loss counter of the kernel side its name in a Recording.
 var reasons = map[bpf.ProbeCounter]recording.Loss{
 	bpf.ProbeCounterLOST_RETURN: {Reason: "lost_return", Kind: "calls",
-		Help: "the call's return was not seen: it was left by longjmp or an exception, or more than 64 return probes were pending"},
+		Help: "the call's return was not seen: it was left by longjmp, or more than 64 return probes were pending"},
+	bpf.ProbeCounterLOST_IN_FLIGHT: {Reason: "in_flight_at_end", Kind: "calls",
+		Help: "the calls were still running when the window ended"},
 	bpf.ProbeCounterLOST_AT_EXIT: {Reason: "thread_exit_in_call", Kind: "calls",
 		Help: "the thread or process ended inside the call"},
 	bpf.ProbeCounterLOST_ROW: {Reason: "rows_full", Kind: "calls",
@@ -47,7 +49,7 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 
 // Losses that are known only in user space.
 const (
-	reasonInFlight       = "in_flight_at_end"
+	reasonUnaccounted    = "unaccounted"
 	reasonSpansDropped   = "spans_not_kept"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
@@ -92,10 +94,9 @@ func (t tally) losses(counted uint64) []recording.Loss {
 			losses = append(losses, loss)
 		}
 	}
-	// Whatever was entered, not counted and not lost was still running.
 	if done := counted + t.lostCalls(); t.entered() > done {
-		losses = append(losses, recording.Loss{Reason: reasonInFlight, Kind: "calls", Count: t.entered() - done,
-			Help: "the calls were still running when the window ended"})
+		losses = append(losses, recording.Loss{Reason: reasonUnaccounted, Kind: "calls", Count: t.entered() - done,
+			Help: "the calls were seen and are in no row and no other loss: please report this as a fault of stageprof"})
 	}
 	sortLosses(losses)
 	return losses

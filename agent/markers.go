@@ -39,14 +39,15 @@ func attachMarkers(attacher probe.Attacher, program *ebpf.Program, image target.
 
 // The marker library's registry, as marker/c/stageprof.h lays it out.
 const (
-	registrySymbol  = "stageprof_registry"
-	registryMagic   = "STAGEPRF"
-	registryABI     = 1
-	registryHeader  = 48 // up to the process's slot
-	slotHeader      = 8
-	slotDepth       = 64
-	slotSize        = slotHeader + slotDepth*16
-	maxRegistrySize = 1 << 16 // slots; the library has 4096
+	registrySymbol = "stageprof_registry"
+	registryMagic  = "STAGEPRF"
+	registryABI    = 1
+	registryHeader = 48 // up to the process's slot
+	slotHeader     = 8
+	slotDepth      = 64
+	slotSize       = slotHeader + slotDepth*16
+	maxSlots       = 4096 // as many as the library has
+	maxNames       = 4096
 )
 
 var errRegistry = errors.New("unknown layout of the marker library's registry")
@@ -92,16 +93,17 @@ func readRegistry(m memory, file *elfsym.File, bias uint64) (*registry, error) {
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(header[at:]) }
 	u64 := func(at int) uint64 { return binary.NativeEndian.Uint64(header[at:]) }
 	used, slots := min(u32(20), u32(16)), u64(40)
-	if used > maxRegistrySize {
+	if used > maxSlots {
 		return nil, errRegistry
 	}
-	process, err := readSlot(m, address+registryHeader)
+	names := nameReader{memory: m, known: map[uint64]string{}}
+	process, err := names.slot(address + registryHeader)
 	if err != nil {
 		return nil, err
 	}
 	r := &registry{address: address, process: process, namesOverflow: u64(24), threadsOverflow: u64(32)}
 	for i := range uint64(used) {
-		s, err := readSlot(m, slots+i*slotSize)
+		s, err := names.slot(slots + i*slotSize)
 		if err != nil {
 			return nil, err
 		}
@@ -135,16 +137,25 @@ func (r *registry) overflows(m memory) (names, threads uint64, err error) {
 		binary.NativeEndian.Uint64(header[32:]) - r.threadsOverflow, nil
 }
 
-func readSlot(m memory, address uint64) (slot, error) {
+// nameReader reads slots. Each name is read once, and only so many of them: the
+// memory is the target's, and may hold anything.
+type nameReader struct {
+	memory memory
+	known  map[uint64]string
+}
+
+var errNames = errors.New("too many distinct names")
+
+func (r *nameReader) slot(address uint64) (slot, error) {
 	var b [slotSize]byte
-	if err := m.ReadMemory(address, b[:]); err != nil {
+	if err := r.memory.ReadMemory(address, b[:]); err != nil {
 		return slot{}, fmt.Errorf("reading a thread's stages: %w", err)
 	}
 	s := slot{address: address, tid: binary.NativeEndian.Uint32(b[:])}
 	depth := min(binary.NativeEndian.Uint32(b[4:]), slotDepth)
 	for i := range depth {
 		at := slotHeader + 16*i
-		name, err := readName(m, binary.NativeEndian.Uint64(b[at:]))
+		name, err := r.name(binary.NativeEndian.Uint64(b[at:]))
 		if err != nil {
 			break // the thread is moving on; its next marker tells
 		}
@@ -153,12 +164,19 @@ func readSlot(m memory, address uint64) (slot, error) {
 	return s, nil
 }
 
-func readName(m memory, address uint64) (string, error) {
+func (r *nameReader) name(address uint64) (string, error) {
+	if name, ok := r.known[address]; ok {
+		return name, nil
+	}
+	if len(r.known) >= maxNames {
+		return "", errNames
+	}
 	var b bpf.ProbeStageName
-	if err := m.ReadMemory(address, b.Text[:]); err != nil {
+	if err := r.memory.ReadMemory(address, b.Text[:]); err != nil {
 		return "", fmt.Errorf("reading a stage's name: %w", err)
 	}
-	return cText(b.Text[:]), nil
+	r.known[address] = cText(b.Text[:])
+	return r.known[address], nil
 }
 
 // cText returns a C string's text, up to its NUL.

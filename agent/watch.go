@@ -163,7 +163,7 @@ func (s *session) attachLateDriver(d target.Driver) error {
 		return err
 	}
 	s.plan.Drivers = append(s.plan.Drivers, planned)
-	if !s.startWall.IsZero() {
+	if len(planned.Sites) > 0 && !s.startWall.IsZero() {
 		s.warnings = append(s.warnings, fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
 			d.Path, time.Since(s.startWall).Round(time.Millisecond)))
 	}

@@ -28,7 +28,8 @@ static __always_inline u64 copy_size(u64 parameters, bool three)
     u64 extent[3] = {0, 0, 1};
     u32 n = three ? 24 : 16;
 
-    if (bpf_probe_read_user(extent, n, (void *)parameters + (three ? COPY_3D_WIDTH : COPY_2D_WIDTH)))
+    if (bpf_probe_read_user(extent, n,
+                            (void *)parameters + (three ? COPY_3D_WIDTH : COPY_2D_WIDTH)))
         return 0;
     return extent[0] * extent[1] * extent[2];
 }
@@ -69,11 +70,20 @@ static __always_inline bool call_is_nested(struct task_struct *task, struct thre
 #if defined(__TARGET_ARCH_x86)
     u64 word;
 
-    return sp <= state->sp &&
-           (read_user_u64(&word, state->sp) || word == return_trampoline(task));
+    return sp <= state->sp && (read_user_u64(&word, state->sp) || word == return_trampoline(task));
 #else
     return sp < state->sp;
 #endif
+}
+
+/* A marker above the recorded call's frame: the call was left without return. */
+static __always_inline void call_abandon(struct thread_state *state, u64 sp)
+{
+    if (!state->sp || sp <= state->sp)
+        return;
+    state->sp = 0;
+    if (in_window())
+        count(LOST_RETURN);
 }
 
 static __always_inline void call_stage(struct thread_state *state)

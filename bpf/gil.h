@@ -26,8 +26,8 @@ static __always_inline u64 tls_address(struct thread_state *state, u64 tp)
     if (state->tls)
         return state->tls;
     if (read_user_u64(&vector, tp + 8) || read_user_u64(&length, vector - 16) ||
-        length < gil.tls_module || read_user_u64(&block, vector + 16 * gil.tls_module) ||
-        !block || block == ~0ULL)
+        length < gil.tls_module || read_user_u64(&block, vector + 16 * gil.tls_module) || !block ||
+        block == ~0ULL)
         return 0;
     state->tls = block + gil.tls_offset;
     return state->tls;
@@ -65,8 +65,7 @@ static __always_inline bool gil_is_off(void)
     u32 enabled = 1;
 
     return gil.enabled_address &&
-           !bpf_probe_read_user(&enabled, sizeof(enabled), (void *)gil.enabled_address) &&
-           !enabled;
+           !bpf_probe_read_user(&enabled, sizeof(enabled), (void *)gil.enabled_address) && !enabled;
 }
 
 static __always_inline enum gil_state gil_read(struct task_struct *task, struct thread_state *state)

@@ -57,21 +57,22 @@ type ProbeCounter uint32
 const (
 	ProbeCounterCOUNT_ENTERED        ProbeCounter = 0
 	ProbeCounterLOST_RETURN          ProbeCounter = 1
-	ProbeCounterLOST_AT_EXIT         ProbeCounter = 2
-	ProbeCounterLOST_ROW             ProbeCounter = 3
-	ProbeCounterLOST_IMPOSSIBLE      ProbeCounter = 4
-	ProbeCounterLOST_THREAD          ProbeCounter = 5
-	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 6
-	ProbeCounterLOST_OUTSIDE_ROW     ProbeCounter = 7
-	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 8
-	ProbeCounterLOST_SPAN_RECORD     ProbeCounter = 9
-	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 10
-	ProbeCounterLOST_MARKER          ProbeCounter = 11
-	ProbeCounterLOST_PATH            ProbeCounter = 12
-	ProbeCounterLOST_NAME_FULL       ProbeCounter = 13
-	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 14
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 15
-	ProbeCounterCOUNTERS             ProbeCounter = 16
+	ProbeCounterLOST_IN_FLIGHT       ProbeCounter = 2
+	ProbeCounterLOST_AT_EXIT         ProbeCounter = 3
+	ProbeCounterLOST_ROW             ProbeCounter = 4
+	ProbeCounterLOST_IMPOSSIBLE      ProbeCounter = 5
+	ProbeCounterLOST_THREAD          ProbeCounter = 6
+	ProbeCounterLOST_STAGE_ROW       ProbeCounter = 7
+	ProbeCounterLOST_OUTSIDE_ROW     ProbeCounter = 8
+	ProbeCounterLOST_STAGE_DEPTH     ProbeCounter = 9
+	ProbeCounterLOST_SPAN_RECORD     ProbeCounter = 10
+	ProbeCounterLOST_STAGE_THREAD    ProbeCounter = 11
+	ProbeCounterLOST_MARKER          ProbeCounter = 12
+	ProbeCounterLOST_PATH            ProbeCounter = 13
+	ProbeCounterLOST_NAME_FULL       ProbeCounter = 14
+	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 15
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 16
+	ProbeCounterCOUNTERS             ProbeCounter = 17
 )
 
 type ProbeGilPlan struct {

@@ -274,6 +274,8 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
         stage_push_found(state, open.name, open.begin, seeding);
     }
     /* Beyond what either side remembers, only the number is kept. */
+    if (want > MAX_DEPTH)
+        count(LOST_STAGE_DEPTH);
     state->depth = want;
     return 0;
 }

@@ -83,8 +83,10 @@ int marker_hit(struct pt_regs *ctx)
         return 0;
     }
     /* The process's stages are no thread's time: nothing is charged to them. */
-    if (state->serial != THREAD_PROCESS)
+    if (state->serial != THREAD_PROCESS) {
+        call_abandon(state, PT_REGS_SP(ctx));
         now = ledger_enter(state, now);
+    }
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
         stage_begin(state, slot, name, depth, now);
     else
@@ -107,6 +109,7 @@ int range_hit(struct pt_regs *ctx)
         count(LOST_STAGE_THREAD);
         return 0;
     }
+    call_abandon(state, PT_REGS_SP(ctx));
     now = ledger_enter(state, now);
     range_hit_thread(state, cookie, argument(ctx, RANGE_ARGUMENT(cookie)), now);
     ledger_leave(state);
@@ -206,8 +209,8 @@ static __always_inline void thread_ends(struct thread_state *state)
 {
     u64 now = ledger_enter(state, bpf_ktime_get_ns());
 
-    if (state->sp && in_window())
-        count(LOST_AT_EXIT);
+    if (state->sp)
+        count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
     state->sp = 0;
     state->ended = 1;
     stage_cut_all(state, now);
@@ -289,6 +292,8 @@ int dump_threads(struct bpf_iter__task *ctx)
         off_until(state, window_end);
     else
         ledger_enter(state, window_end);
+    if (state->sp)
+        count(LOST_IN_FLIGHT);
     bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
     if (!state->seeded && bpf_map_lookup_elem(&slots, &tid))
         return 0; /* in a stage all along: the agent knows in which */

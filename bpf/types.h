@@ -57,19 +57,20 @@ enum attribution {
  * the number of calls seen: it must equal the rows' sum plus the lost calls. */
 enum counter {
     COUNT_ENTERED,
-    LOST_RETURN,          /* calls whose return was never seen: longjmp, exception, no return probe */
-    LOST_AT_EXIT,         /* calls in which the thread or process ended */
-    LOST_ROW,             /* calls that found no room for a new row */
-    LOST_IMPOSSIBLE,      /* calls with a duration that cannot be */
-    LOST_THREAD,          /* calls of a thread for which no state could be made */
-    LOST_STAGE_ROW,       /* spans that found no room for a new row */
-    LOST_OUTSIDE_ROW,     /* threads whose time outside any stage found no room for a new row */
-    LOST_STAGE_DEPTH,     /* stages nested deeper than MAX_DEPTH */
-    LOST_SPAN_RECORD,     /* spans that found no room in the ring buffer (their totals are counted) */
-    LOST_STAGE_THREAD,    /* markers of a thread for which no state could be made */
-    LOST_MARKER,          /* open stages whose end was missed and that were closed late */
-    LOST_PATH,            /* stages that found no room in the table of paths */
-    LOST_NAME_FULL,       /* stages whose name found no room in the table of names */
+    LOST_RETURN,       /* calls whose return was never seen: longjmp, exception, no return probe */
+    LOST_IN_FLIGHT,    /* calls that were still running when the window ended */
+    LOST_AT_EXIT,      /* calls in which the thread or process ended */
+    LOST_ROW,          /* calls that found no room for a new row */
+    LOST_IMPOSSIBLE,   /* calls with a duration that cannot be */
+    LOST_THREAD,       /* calls of a thread for which no state could be made */
+    LOST_STAGE_ROW,    /* spans that found no room for a new row */
+    LOST_OUTSIDE_ROW,  /* threads whose time outside any stage found no room for a new row */
+    LOST_STAGE_DEPTH,  /* stages nested deeper than MAX_DEPTH */
+    LOST_SPAN_RECORD,  /* spans that found no room in the ring buffer (their totals are counted) */
+    LOST_STAGE_THREAD, /* markers of a thread for which no state could be made */
+    LOST_MARKER,       /* open stages whose end was missed and that were closed late */
+    LOST_PATH,         /* stages that found no room in the table of paths */
+    LOST_NAME_FULL,    /* stages whose name found no room in the table of names */
     LOST_NAME_UNREADABLE, /* stages whose name could not be read */
     LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
     COUNTERS,
@@ -255,8 +256,8 @@ struct thread_state {
     u32 tid;
 
     /* The call in progress; sp == 0 when there is none. */
-    u64 sp;     /* stack pointer at entry: pairs a return with its entry */
-    u64 begin;  /* of the call */
+    u64 sp;       /* stack pointer at entry: pairs a return with its entry */
+    u64 begin;    /* of the call */
     u64 off_base; /* off_total at entry */
     u64 size;
     u32 path;
@@ -278,7 +279,7 @@ struct thread_state {
     u64 tls; /* address of Python's thread-local pointer, once known */
 
     /* Stages. */
-    u64 slot;        /* the thread's slot in the marker library, once known */
+    u64 slot;       /* the thread's slot in the marker library, once known */
     u32 depth;      /* open stages, also those beyond MAX_DEPTH */
     u32 foreign;    /* of these, not opened by SOURCE_MARKER */
     u32 stage_path; /* path of the innermost open stage */
@@ -289,6 +290,5 @@ struct thread_state {
     struct open_stage open[MAX_DEPTH];
     struct span_call calls[CALL_STACK];
 };
-
 
 #endif

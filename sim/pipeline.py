@@ -500,7 +500,11 @@ def wait_for(path):
 
 
 def write_text(path, text):
-    """Beside and renamed: who waits for the file finds it whole."""
+    """Beside and renamed: who waits for the file finds it whole. A device is written to."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w") as out:
+            out.write(text)
+        return
     with open(path + ".partial", "w") as out:
         out.write(text)
     os.replace(path + ".partial", path)

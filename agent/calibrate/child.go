@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +31,8 @@ func start() (*child, error) {
 	c.command.Env = []string{environment + "=1", "GODEBUG=asyncpreemptoff=1"}
 	c.command.ExtraFiles = []*os.File{code}
 	c.command.Stderr = os.Stderr
+	// An interrupt at the terminal is for the recording, not for its helper.
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.in, err = c.command.StdinPipe(); err != nil {
 		return nil, errors.Join(err, code.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // errAborted says that the second interrupt came before the files were whole.
@@ -53,8 +54,12 @@ func newOutput(path string) (*output, error) {
 		return nil, fmt.Errorf("output %q is a directory", path)
 	default:
 		// Opened also where it will be replaced: a file that its owner has
-		// protected stays as it is.
-		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		// protected stays as it is. A pipe that nobody reads is an error, not
+		// a wait.
+		file, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, syscall.ENXIO) {
+			return nil, fmt.Errorf("output %q is a pipe that nobody reads", path)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("checking the output: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -94,9 +95,12 @@ func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
 }
 
 // run records until the window ends or the first interrupt; the second one
-// ends everything at once.
+// gives the files up. The probes are taken off in any case: a process that is
+// killed while the kernel takes them off leaves them in the target for good. A
+// third interrupt has its usual meaning.
 func (r *recorder) run(parent context.Context) error {
 	ctx, again, release := interrupts(parent)
+	release = sync.OnceFunc(release)
 	defer release()
 	defer r.files.discard() // what was not committed
 	defer r.ready.discard()
@@ -110,7 +114,11 @@ func (r *recorder) run(parent context.Context) error {
 	case err := <-done:
 		return err
 	case <-again:
-		if r.files.discard() {
+		release()
+		aborted := r.files.discard()
+		r.log.Warn("interrupted twice: taking the probes off")
+		<-done
+		if aborted {
 			return errAborted
 		}
 		return errors.New("interrupted twice: the files are written, the table is not")

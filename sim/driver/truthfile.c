@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "entry.h"
@@ -122,6 +123,12 @@ void truthfile_write(const char *path) {
     char final[PATH_MAX], beside[PATH_MAX + sizeof(".part")];
     if (!expand(path, final, sizeof(final))) {
         fprintf(stderr, "simcuda: writing truth to \"%s\": path too long\n", path);
+        return;
+    }
+    struct stat there;
+    if (!stat(final, &there) && !S_ISREG(there.st_mode)) { // a device must not be replaced
+        if (!write_file(final))
+            fprintf(stderr, "simcuda: writing truth to \"%s\": %s\n", final, strerror(errno));
         return;
     }
     snprintf(beside, sizeof(beside), "%s.part", final);
