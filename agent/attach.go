@@ -31,9 +31,10 @@ type session struct {
 	attacher  probe.Attacher
 	objects   bpf.ProbeObjects
 
-	probes  probe.Links // on the target: driver, markers, loader
-	kernel  probe.Links // tracepoints
-	iterate *link.Iter  // dump_threads
+	probes    probe.Links // on the target: driver, markers, loader
+	kernel    probe.Links // tracepoints of threads that come and go
+	scheduler probe.Links // tracepoints of threads that are switched
+	iterate   *link.Iter  // dump_threads
 
 	symbols      []probedSymbol
 	markerLibs   int // probed marker libraries
@@ -94,7 +95,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	begin := time.Now()
-	if err := inOrder(ctx, s.calibrate, s.load); err != nil {
+	if err := inOrder(ctx, func() error { return s.calibrate(ctx) }, s.load); err != nil {
 		return err
 	}
 	if err := s.attachAll(ctx); err != nil {
@@ -161,13 +162,13 @@ func (s *session) report(p Progress) {
 
 // calibrate measures the probes' cost. Without it durations are reported as
 // measured, and the profile says so.
-func (s *session) calibrate() error {
+func (s *session) calibrate(ctx context.Context) error {
 	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
-	costs, err := calibrate.Run(s.mechanism, true, s.plan.classes())
+	costs, err := calibrate.Run(ctx, s.mechanism, true, s.plan.classes())
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		s.attacher.PID = 0
 		s.warnings = append(s.warnings, err.Error()+": probes are attached for every process that maps the driver")
-		costs, err = calibrate.Run(s.mechanism, false, s.plan.classes())
+		costs, err = calibrate.Run(ctx, s.mechanism, false, s.plan.classes())
 	}
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("durations include the probes' own time: %v", err))
@@ -229,22 +230,26 @@ func (s *session) attachAll(ctx context.Context) error {
 		s.attachAutograd,
 		s.attachSources,
 		s.attachDrivers,
-		// The plan is some time old, and the loader's hook younger: look again.
-		s.attachNew,
+		s.lookAgain,
 		s.warnOfSources,
 		s.openWindow,
 	)
 }
 
 func (s *session) attachTracepoints() error {
-	for _, program := range []*ebpf.Program{
-		s.objects.OnNew, s.objects.OnSwitch, s.objects.OnWakeup, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec,
-	} {
+	return errors.Join(
+		attachTracepoints(&s.kernel, s.objects.OnNew, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec),
+		attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup),
+	)
+}
+
+func attachTracepoints(links *probe.Links, programs ...*ebpf.Program) error {
+	for _, program := range programs {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
 			return fmt.Errorf("attaching %v: %w", program, err)
 		}
-		s.kernel.Add(l)
+		links.Add(l)
 	}
 	return nil
 }
@@ -413,8 +418,8 @@ func (s *session) attachDriver(d DriverPlan) error {
 	if s.drivers[imageOf(d.Image)] {
 		return nil
 	}
-	s.drivers[imageOf(d.Image)] = true
 	if len(d.Sites) == 0 {
+		s.drivers[imageOf(d.Image)] = true
 		return nil
 	}
 	points := probe.Points(d.Sites, len(s.symbols))
@@ -431,6 +436,16 @@ func (s *session) attachDriver(d DriverPlan) error {
 		return err
 	}
 	s.probes.Add(entries)
+	s.drivers[imageOf(d.Image)] = true
+	return nil
+}
+
+// lookAgain finds what came since the plan was made and before the loader's
+// hook was in.
+func (s *session) lookAgain() error {
+	if err := s.attachNew(); err != nil {
+		s.warnOfNew(err)
+	}
 	return nil
 }
 
@@ -463,7 +478,7 @@ func (s *session) openWindow() error {
 
 // close takes off whatever is attached and lets go of the target.
 func (s *session) close() error {
-	err := errors.Join(s.probes.Close(), s.kernel.Close())
+	err := errors.Join(s.probes.Close(), s.scheduler.Close(), s.kernel.Close())
 	if s.iterate != nil {
 		err = errors.Join(err, s.iterate.Close())
 		s.iterate = nil

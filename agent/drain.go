@@ -29,17 +29,18 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	// While the target's program is there, its latest libraries can still be named.
 	if end != recording.EndExec {
 		if err := s.names.refresh(); err != nil && !errors.Is(err, target.ErrTargetExited) {
-			return nil, err
+			s.warnings = append(s.warnings, fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
 		}
 	}
+	s.report(Progress{Elapsed: time.Since(s.startWall), State: "taking the probes off"})
 	detach := time.Now()
-	if err := s.probes.Close(); err != nil {
-		return nil, fmt.Errorf("taking the probes off: %w", err)
+	if err := errors.Join(s.probes.Close(), s.scheduler.Close()); err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("taking the probes off: %v", err))
 	}
-	// No program runs on the target's behalf any more: what is read now is final.
+	// Only the ends of threads still change what is read now.
 	dump, err := readIterator(s.iterate)
 	if err != nil {
-		return nil, fmt.Errorf("closing open stages: %w", err)
+		s.warnings = append(s.warnings, fmt.Sprintf("stages that were open at the end are missing: %v", err))
 	}
 	detached := time.Since(detach)
 

@@ -249,7 +249,7 @@ func TestExecByAnotherThread(t *testing.T) {
 	want := since(baseline, p.truthSoFar().Counts())
 	p.order("v hang")
 	p.WaitLine("inside")
-	p.order("w exec")
+	p.tell("w exec")
 	got := r.finish()
 	p.Wait()
 	expectEnd(t, got, recording.EndExec)

@@ -43,6 +43,8 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "too many distinct stage names; further ones are shown as \"(other stages)\""},
 	bpf.ProbeCounterLOST_NAME_UNREADABLE: {Reason: "stage_name_unreadable", Kind: "names",
 		Help: "a stage name could not be read; the stage is shown as \"(other stages)\""},
+	bpf.ProbeCounterLOST_THREAD_STATE: {Reason: "no_state_for_new_thread", Kind: "other",
+		Help: "the kernel had no memory for a new thread's state: its time before its first event is missing"},
 	bpf.ProbeCounterLOST_THREAD_NAME: {Reason: "threads_full", Kind: "names",
 		Help: "too many threads; further ones have no name"},
 }

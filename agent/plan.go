@@ -29,6 +29,7 @@ type Plan struct {
 	Sources  map[string][]string // by Inspect: files that offer other stage sources, see Sources
 	Absent   []string            // known and selected spellings that no driver has, sorted
 	Warnings []string            // what will be worse than it could be, and why
+	unusable []string            // mapped drivers that can not be probed, and why
 }
 
 // DriverPlan is one mapped driver and the addresses to probe in it.
@@ -82,8 +83,9 @@ func newPlan(process *target.Process, probes string) (*Plan, error) {
 	}
 	for _, d := range drivers {
 		planned, err := planDriver(d, selector)
-		if err != nil {
-			return nil, err
+		if err != nil { // the process may have mapped anything, a broken file too
+			plan.unusable = append(plan.unusable, err.Error())
+			continue
 		}
 		plan.Drivers = append(plan.Drivers, planned)
 	}
@@ -151,7 +153,7 @@ func (p *Plan) warnings(process *target.Process) []string {
 // degradations are the warnings that nothing in the course of a recording takes
 // back.
 func (p *Plan) degradations(process *target.Process) []string {
-	var w []string
+	w := slices.Clone(p.unusable)
 	if p.Python.Method == gil.Unknown {
 		w = append(w, "the GIL's state can't be read: "+p.Python.Reason)
 	}

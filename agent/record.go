@@ -36,10 +36,11 @@ func (s *session) record(ctx context.Context) (*recording.Recording, error) {
 		}
 	}
 	end, err := s.watch(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil { // what was seen up to here counts all the same
+		end = recording.EndInterrupt
 	}
-	return s.finish(end)
+	r, finishErr := s.finish(end)
+	return r, errors.Join(err, finishErr)
 }
 
 // checkSeccomp refuses a target that a return probe could get killed: from

@@ -67,6 +67,7 @@ func (s *session) wait(ctx context.Context) (recording.WindowEnd, error) {
 type watcher struct {
 	*session
 	loaderEvents uint32
+	again        bool // the last look was not complete
 	lastLook     time.Time
 	lastReport   time.Time
 }
@@ -78,14 +79,21 @@ func (w *watcher) tick() (recording.WindowEnd, error) {
 	if err := w.spans.read(); err != nil {
 		return "", err
 	}
-	if err := w.lookForLibraries(); err != nil && !errors.Is(err, target.ErrTargetExited) {
-		w.warnOnce("what the process has loaded since can't be probed: " + err.Error())
+	if err := w.lookForLibraries(); err != nil {
+		w.warnOfNew(err)
 	}
 	if time.Since(w.lastReport) < progressInterval {
 		return "", nil
 	}
 	w.lastReport = time.Now()
 	return "", w.progress()
+}
+
+// warnOfNew says that something new can't be probed, unless the target is gone.
+func (s *session) warnOfNew(err error) {
+	if !errors.Is(err, target.ErrTargetExited) {
+		s.warnOnce("what the process has loaded can't all be probed: " + err.Error())
+	}
 }
 
 // warnOnce keeps a complaint that recurs at every look from filling the report.
@@ -111,60 +119,68 @@ func (w *watcher) lookForLibraries() error {
 	if err := w.objects.LoaderEvents.Get(&events); err != nil {
 		return fmt.Errorf("reading the loader's state: %w", err)
 	}
-	due := !w.loaderHooked && time.Since(w.lastLook) >= lookInterval
+	due := (!w.loaderHooked || w.again) && time.Since(w.lastLook) >= lookInterval
 	if events == w.loaderEvents && !due {
 		return nil
 	}
 	w.loaderEvents, w.lastLook = events, time.Now()
-	return w.attachNew()
+	err := w.attachNew()
+	w.again = err != nil
+	return err
 }
 
 // attachNew attaches to what has been mapped since the last look. Calls made
-// before that were not seen: the Recording says so.
+// before that were not seen: the Recording says so. Each part is tried, whatever
+// becomes of the others.
 func (s *session) attachNew() error {
-	if err := s.rememberImages(); err != nil {
-		return err
+	return errors.Join(
+		s.rememberImages(),
+		s.attachAutograd(),
+		s.attachSources(),
+		s.attachNewMarkers(),
+		s.attachNewDrivers(),
+		s.detectLatePython(),
+	)
+}
+
+func (s *session) attachNewMarkers() error {
+	if !slices.Contains(s.config.StagesFrom, SourceMarkers) {
+		return nil
 	}
-	if err := errors.Join(s.attachAutograd(), s.attachSources()); err != nil {
-		return err
+	libraries, err := s.process.MarkerLibs()
+	errs := []error{err}
+	for _, library := range libraries {
+		errs = append(errs, s.attachMarkerLib(library))
 	}
-	markers, err := s.process.MarkerLibs()
-	if err != nil {
-		return err
-	}
-	if slices.Contains(s.config.StagesFrom, SourceMarkers) {
-		for _, library := range markers {
-			if err := s.attachMarkerLib(library); err != nil {
-				return err
-			}
-		}
-	}
+	return errors.Join(errs...)
+}
+
+func (s *session) attachNewDrivers() error {
 	drivers, err := s.process.Drivers()
-	if err != nil {
-		return err
-	}
+	errs := []error{err}
 	for _, d := range drivers {
-		if s.drivers[imageOf(d.Image)] {
-			continue
-		}
-		if err := s.attachLateDriver(d); err != nil {
-			return err
+		if !s.drivers[imageOf(d.Image)] {
+			errs = append(errs, s.attachLateDriver(d))
 		}
 	}
-	return s.detectLatePython()
+	return errors.Join(errs...)
 }
 
 func (s *session) attachLateDriver(d target.Driver) error {
 	planned, err := planDriver(d, s.plan.Selector)
 	if err != nil {
+		s.drivers[imageOf(d.Image)] = true // it will not get better
 		return err
 	}
 	if err := s.attachDriver(planned); err != nil {
 		return err
 	}
+	if len(planned.Sites) == 0 {
+		return nil
+	}
 	s.plan.Drivers = append(s.plan.Drivers, planned)
-	if len(planned.Sites) > 0 && !s.startWall.IsZero() {
-		s.warnings = append(s.warnings, fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
+	if !s.startWall.IsZero() {
+		s.warnOnce(fmt.Sprintf("%q was loaded during the recording and is probed from %v after the window's start on",
 			d.Path, time.Since(s.startWall).Round(time.Millisecond)))
 	}
 	return nil

@@ -153,6 +153,8 @@ static __always_inline void ledger_call(struct thread_state *state, u64 cpu, u64
     u32 base = stage_current(state)->calls_base, len = state->calls_len;
     struct span_call *call;
 
+    if (!state->depth) /* nobody asks for the kinds outside any stage */
+        return;
     for (u32 i = 0; i < SPAN_CALLS; i++) {
         u64 at = base + i;
 

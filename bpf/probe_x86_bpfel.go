@@ -71,8 +71,9 @@ const (
 	ProbeCounterLOST_PATH            ProbeCounter = 13
 	ProbeCounterLOST_NAME_FULL       ProbeCounter = 14
 	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 15
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 16
-	ProbeCounterCOUNTERS             ProbeCounter = 17
+	ProbeCounterLOST_THREAD_STATE    ProbeCounter = 16
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 17
+	ProbeCounterCOUNTERS             ProbeCounter = 18
 )
 
 type ProbeGilPlan struct {
@@ -292,8 +293,8 @@ type ProbeThreadState struct {
 	Foreign     uint32
 	StagePath   uint32
 	Seeded      uint32
+	Deeper      uint32
 	Adopted     uint32
-	Pad         uint32
 	Outside     struct {
 		_         structs.HostLayout
 		Begin     uint64

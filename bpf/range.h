@@ -47,7 +47,7 @@ static __always_inline u64 text_new(const struct stage_name *name)
 
     if (bpf_map_update_elem(&names, &handle, name, BPF_NOEXIST)) {
         count(LOST_NAME_FULL);
-        return 0;
+        return NAME_OTHER;
     }
     if (!bpf_map_update_elem(&texts, name, &handle, BPF_NOEXIST))
         return handle;
@@ -55,18 +55,19 @@ static __always_inline u64 text_new(const struct stage_name *name)
     if (known)
         return *known;
     count(LOST_NAME_FULL);
-    return 0;
+    return NAME_OTHER;
 }
 
-/* What stands for the text at an address of the target; 0 if there is no text
- * or no room: path_child then counts the name as unreadable. */
+/* What stands for the text at an address of the target. */
 static __noinline u64 text_name(u64 address)
 {
     struct stage_name name = {};
     u64 *known;
 
-    if (!address || bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0)
-        return 0;
+    if (!address || bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0) {
+        count(LOST_NAME_UNREADABLE);
+        return NAME_OTHER;
+    }
     known = bpf_map_lookup_elem(&texts, &name);
     return known ? *known : text_new(&name);
 }
@@ -76,7 +77,6 @@ static __always_inline void range_hit_thread(struct thread_state *state, u64 coo
 {
     u8 source = RANGE_SOURCE(cookie);
 
-    stage_seed(state);
     if (RANGE_ACTION(cookie) == RANGE_POP)
         stage_close(state, now, source);
     else

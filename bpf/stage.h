@@ -52,12 +52,15 @@ static __noinline u32 path_new(const struct path_key *key)
     return PATH_OTHER;
 }
 
+/* Stands for a name that could not be read or found no room. */
+#define NAME_OTHER (~0ULL)
+
 static __always_inline u32 path_child(u32 parent, u64 name)
 {
     struct path_key key = {.name = name, .parent = parent};
     u32 *id;
 
-    if (parent == PATH_OTHER)
+    if (parent == PATH_OTHER || name == NAME_OTHER)
         return PATH_OTHER;
     id = bpf_map_lookup_elem(&paths, &key);
     return id ? *id : path_new(&key);
@@ -150,19 +153,22 @@ static __always_inline void span_stream(struct thread_state *state, const struct
 __noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 source)
 {
     struct open_stage *stage;
-    u32 depth;
 
     if (!state)
         return 0;
-    depth = state->depth;
-    stage = stage_at(state, depth);
-    state->depth = depth + 1;
-    if (source != SOURCE_MARKER)
-        state->foreign++;
+    stage = stage_at(state, state->depth);
     if (!stage) {
         count(LOST_STAGE_DEPTH);
+        /* Markers tell their depth, the other sources' ends have to be counted. */
+        if (source == SOURCE_MARKER)
+            state->depth++;
+        else
+            state->deeper++;
         return 0;
     }
+    state->depth++;
+    if (source != SOURCE_MARKER)
+        state->foreign++;
     stage->begin = begin;
     stage->child = 0;
     stage->child_cpu = 0;
@@ -269,8 +275,11 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
 
         if (depth >= want || depth >= MAX_DEPTH)
             break;
-        if (bpf_probe_read_user(&open, sizeof(open), &s->open[depth]))
-            break;
+        if (bpf_probe_read_user(&open, sizeof(open), &s->open[depth])) {
+            count(LOST_NAME_UNREADABLE);
+            open.name = NAME_OTHER;
+            open.begin = ~0ULL;
+        }
         stage_push_found(state, open.name, open.begin, seeding);
     }
     /* Beyond what either side remembers, only the number is kept. */
@@ -280,27 +289,35 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
     return 0;
 }
 
-/* A stack that was not followed from the beginning: the thread was in
- * mid-stage when the probes went in and has emitted no marker since. */
-static __always_inline void stage_seed(struct thread_state *state)
+static __noinline int stage_seed_slow(struct thread_state *state)
 {
-    u32 tid = state->tid, depth;
+    u32 tid = state->tid, depth = 0;
     u64 *slot;
 
-    if (state->seeded)
-        return;
-    /* The stack of the process is shared by its threads: one of them seeds it. */
-    if (__sync_lock_test_and_set(&state->seeded, 1))
-        return;
     slot = bpf_map_lookup_elem(&slots, &tid);
     if (slot)
         state->slot = *slot;
     if (!state->slot)
-        return;
+        return 0;
     if (bpf_probe_read_user(&depth, sizeof(depth), &((struct slot *)state->slot)->depth))
-        return;
+        return 0;
+    if (state->serial != THREAD_PROCESS)
+        ledger_enter(state, bpf_ktime_get_ns());
     if (depth)
         stage_resync(state, state->slot, depth, true);
+    ledger_leave(state);
+    return 0;
+}
+
+/* A stack that was not followed from the beginning: the thread was in
+ * mid-stage when the probes went in and has emitted no marker since. */
+static __always_inline void stage_seed(struct thread_state *state)
+{
+    if (state->seeded)
+        return;
+    /* The stack of the process is shared by its threads: one of them seeds it. */
+    if (!__sync_lock_test_and_set(&state->seeded, 1))
+        stage_seed_slow(state);
 }
 
 /* Closes the innermost stage of a source, and whatever was left open in it by
@@ -311,6 +328,10 @@ __noinline int stage_close(struct thread_state *state, u64 now, u8 source)
 
     if (!state)
         return 0;
+    if (source != SOURCE_MARKER && state->deeper) {
+        state->deeper--;
+        return 0;
+    }
     found = state->depth > MAX_DEPTH ? MAX_DEPTH : state->depth;
     for (int i = 0; i < MAX_DEPTH && found; i++) {
         struct open_stage *stage = stage_at(state, found - 1);

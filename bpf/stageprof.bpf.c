@@ -13,8 +13,8 @@
  * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
  *   autograd engine
  * uprobe on the loader     a library came or went: look again       per dlopen
- * sched_switch, _wakeup,   where the target's threads' time goes    two compares for bystanders
- *   _wakeup_new
+ * sched_switch, _wakeup    where the target's threads' time goes    two compares for bystanders
+ * task_newtask             a thread begins                          rare
  * task_rename, _exit,      thread names; open stages and calls of   rare
  *   process_exec           a thread that ends
  * iter/task                the target's threads, at both ends of    twice
@@ -110,6 +110,7 @@ int range_hit(struct pt_regs *ctx)
         return 0;
     }
     call_abandon(state, PT_REGS_SP(ctx));
+    stage_seed(state);
     now = ledger_enter(state, now);
     range_hit_thread(state, cookie, argument(ctx, RANGE_ARGUMENT(cookie)), now);
     ledger_leave(state);
@@ -174,8 +175,9 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
     return 0;
 }
 
-/* A new thread's time begins here. */
-SEC("tp_btf/sched_wakeup_new")
+/* A new thread's time begins here. Not at its first wake-up: that is under the
+ * scheduler's lock, where memory must not be asked for. */
+SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new, struct task_struct *task)
 {
     struct thread_state *state;
@@ -183,8 +185,10 @@ int BPF_PROG(on_new, struct task_struct *task)
     if (!task_is_target(task) || !tracking || window_over())
         return 0;
     state = thread_get(task);
-    if (!state)
+    if (!state) {
+        count(LOST_THREAD_STATE);
         return 0;
+    }
     state->off_since = bpf_ktime_get_ns();
     state->woken = state->off_since;
     state->mark = state->off_since;

@@ -72,6 +72,7 @@ enum counter {
     LOST_PATH,         /* stages that found no room in the table of paths */
     LOST_NAME_FULL,    /* stages whose name found no room in the table of names */
     LOST_NAME_UNREADABLE, /* stages whose name could not be read */
+    LOST_THREAD_STATE,    /* new threads for which no state could be made when they began */
     LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
     COUNTERS,
 };
@@ -284,8 +285,8 @@ struct thread_state {
     u32 foreign;    /* of these, not opened by SOURCE_MARKER */
     u32 stage_path; /* path of the innermost open stage */
     u32 seeded;     /* the stack is followed since it was known */
+    u32 deeper;     /* open ranges of other sources that are too deep to be kept */
     u32 adopted;    /* path of the stage whose backward pass the thread works on */
-    u32 pad;
     struct open_stage outside; /* holds the parts of the time outside any stage */
     struct open_stage open[MAX_DEPTH];
     struct span_call calls[CALL_STACK];

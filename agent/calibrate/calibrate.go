@@ -1,9 +1,11 @@
 package calibrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +34,9 @@ type Cost struct {
 // Result is a calibration's outcome for each measured class.
 type Result map[elfsym.Class]Cost
 
+// patience bounds a calibration, whose child may be stopped or starved.
+const patience = 10 * time.Second
+
 // The number of calls in a batch, and of batches. The quietest batch counts,
 // since whatever else runs on the machine only adds; a batch is short enough to
 // pass undisturbed even on a busy machine.
@@ -44,11 +49,13 @@ const (
 
 // Run measures the classes that a plan needs with the given attacher's
 // mechanism. It takes some tens of milliseconds.
-func Run(mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (Result, error) {
+func Run(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (Result, error) {
 	if len(stubs) == 0 {
 		return nil, ErrUnsupported
 	}
-	c, err := start()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := start(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestRun(t *testing.T) {
 	classes := []elfsym.Class{elfsym.Jump, elfsym.Push, elfsym.Nop, elfsym.Stepped}
 	for _, mechanism := range []probe.Mechanism{probe.UprobeMulti, probe.PerfEvent} {
 		t.Run(string(mechanism), func(t *testing.T) {
-			result, err := Run(mechanism, true, classes)
+			result, err := Run(t.Context(), mechanism, true, classes)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,12 +23,12 @@ type child struct {
 	data    uint64 // address of its data page
 }
 
-func start() (*child, error) {
+func start(ctx context.Context) (*child, error) {
 	code, err := stubFile()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{command: exec.Command("/proc/self/exe"), code: code}
+	c := &child{command: exec.CommandContext(ctx, "/proc/self/exe"), code: code}
 	c.command.Env = []string{environment + "=1", "GODEBUG=asyncpreemptoff=1"}
 	c.command.ExtraFiles = []*os.File{code}
 	c.command.Stderr = os.Stderr

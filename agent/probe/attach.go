@@ -154,9 +154,10 @@ func (l *Links) Add(c io.Closer) {
 	l.links = append(l.links, c)
 }
 
-// Close takes off all probes of the set, side by side: the kernel waits for
-// every running program at each removal, and the waits overlap. Closing again
-// does nothing.
+// Close takes off all probes of the set, side by side where the kernel allows:
+// it removes perf events one after the other, each in about 0.1 s. Closing again
+// does nothing. It must not be cut short by killing this process: then the
+// kernel can leave probes in the target.
 func (l *Links) Close() error {
 	l.mu.Lock()
 	links := l.links

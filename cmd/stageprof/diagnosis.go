@@ -135,7 +135,7 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 	case n == 0:
 		d.Problems = append(d.Problems, fmt.Sprintf("the driver exports none of the functions of --probes %s", c.Probes))
 	case len(d.Problems) == 0:
-		d.Process.measure(plan)
+		d.Process.measure(ctx, plan)
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func (p *process) sites() int {
 
 // measure fills in what a probed call costs at each site. It is measured in a
 // process of our own, on code of the same class.
-func (p *process) measure(plan *agent.Plan) {
-	costs, err := calibration(plan)
+func (p *process) measure(ctx context.Context, plan *agent.Plan) {
+	costs, err := calibration(ctx, plan)
 	if err != nil {
 		p.CostNote = err.Error()
 		return
@@ -200,7 +200,7 @@ func (p *process) measure(plan *agent.Plan) {
 
 // calibration gives the nanoseconds that a pair of probes costs on each class
 // of code in the plan.
-func calibration(plan *agent.Plan) (map[string]float64, error) {
+func calibration(ctx context.Context, plan *agent.Plan) (map[string]float64, error) {
 	mechanism, err := probe.Choose(probe.Auto)
 	if err != nil {
 		return nil, err
@@ -214,9 +214,9 @@ func calibration(plan *agent.Plan) (map[string]float64, error) {
 	slices.Sort(classes)
 	classes = slices.Compact(classes)
 
-	result, err := calibrate.Run(mechanism, true, classes)
+	result, err := calibrate.Run(ctx, mechanism, true, classes)
 	if errors.Is(err, calibrate.ErrProcessFilter) {
-		result, err = calibrate.Run(mechanism, false, classes)
+		result, err = calibrate.Run(ctx, mechanism, false, classes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("measuring the cost of probes: %w", err)

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"stageprof/agent/calibrate"
 )
@@ -14,5 +16,8 @@ func main() {
 	if calibrate.Target() { // this process is a calibration's child
 		return
 	}
+	// A reader that has gone is an error of that one write, not the end of a
+	// recording.
+	signal.Ignore(syscall.SIGPIPE)
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -20,6 +21,7 @@ type outputs struct {
 	mu      sync.Mutex
 	files   []*output
 	settled bool // committed or discarded
+	dropped bool // discarded
 }
 
 // output is one file in the making. A regular file grows beside its path under
@@ -41,6 +43,9 @@ func (o *outputs) open(path string) (io.Writer, error) {
 	o.files = append(o.files, out)
 	return out.file, nil
 }
+
+// serial tells the files in the making apart.
+var serial atomic.Uint32
 
 func newOutput(path string) (*output, error) {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
@@ -68,7 +73,8 @@ func newOutput(path string) (*output, error) {
 		}
 		file.Close()
 	}
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	// A short name: the longest that a directory takes leaves no room for more.
+	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".stageprof.%d.%d.tmp", os.Getpid(), serial.Add(1)))
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("creating the output %q: %w", path, err)
@@ -104,11 +110,18 @@ func (o *outputs) discard() bool {
 	if o.settled {
 		return false
 	}
-	o.settled = true
+	o.settled, o.dropped = true, true
 	for _, out := range o.files {
 		out.discard()
 	}
 	return true
+}
+
+// aborted reports whether the files were discarded.
+func (o *outputs) aborted() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dropped
 }
 
 func (o *output) commit() error {

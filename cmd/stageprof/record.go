@@ -116,7 +116,6 @@ func (r *recorder) run(parent context.Context) error {
 	case <-again:
 		release()
 		aborted := r.files.discard()
-		r.log.Warn("interrupted twice: taking the probes off")
 		<-done
 		if aborted {
 			return errAborted
@@ -220,10 +219,11 @@ func (r *recorder) finish(rec *recording.Recording) error {
 	}
 	ledger := correlate.Build(rec)
 	written := r.write(ledger)
+	if r.files.aborted() {
+		return errAborted
+	}
 	if written == nil {
 		r.log.Info("profile written", "file", r.config.Output)
-	} else if errors.Is(written, errAborted) {
-		return written
 	}
 	return errors.Join(written, r.print(ledger))
 }
