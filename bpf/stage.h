@@ -119,9 +119,10 @@ static __always_inline void span_calls(struct span_record *record, struct thread
     for (u32 i = 0; i < SPAN_CALLS; i++) {
         u64 at = base + i;
 
+        if (i >= n)
+            break;
         barrier_var(at);
-        if (i < n)
-            record->calls[i] = state->calls[at & (CALL_STACK - 1)];
+        record->calls[i] = state->calls[at & (CALL_STACK - 1)];
     }
 }
 

@@ -280,13 +280,13 @@ struct thread_state {
     u64 tls; /* address of Python's thread-local pointer, once known */
 
     /* Stages. */
-    u64 slot;       /* the thread's slot in the marker library, once known */
-    u32 depth;      /* open stages, also those beyond MAX_DEPTH */
-    u32 foreign;    /* of these, not opened by SOURCE_MARKER */
-    u32 stage_path; /* path of the innermost open stage */
-    u32 seeded;     /* the stack is followed since it was known */
-    u32 deeper;     /* open ranges of other sources that are too deep to be kept */
-    u32 adopted;    /* path of the stage whose backward pass the thread works on */
+    u64 slot;                  /* the thread's slot in the marker library, once known */
+    u32 depth;                 /* open stages, also those beyond MAX_DEPTH */
+    u32 foreign;               /* of these, not opened by SOURCE_MARKER */
+    u32 stage_path;            /* path of the innermost open stage */
+    u32 seeded;                /* the stack is followed since it was known */
+    u32 deeper;                /* open ranges of other sources that are too deep to be kept */
+    u32 adopted;               /* path of the stage whose backward pass the thread works on */
     struct open_stage outside; /* holds the parts of the time outside any stage */
     struct open_stage open[MAX_DEPTH];
     struct span_call calls[CALL_STACK];
