@@ -5,14 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"stageprof/agent/target"
 	"stageprof/bpf"
@@ -424,63 +421,4 @@ func (d *drain) addLoss(reason, kind string, count uint64, help string) {
 	if count > 0 {
 		d.r.Losses = append(d.r.Losses, recording.Loss{Reason: reason, Kind: kind, Count: count, Help: help})
 	}
-}
-
-// overhead says what the recording has cost so far.
-func (s *session) overhead(r *recording.Recording, cpu, detach time.Duration) recording.Overhead {
-	o := recording.Overhead{
-		AgentCPU: cpu, AgentRSS: residentSize(), Attach: s.attachTime, Detach: detach,
-		Calibration: s.calibration, Calibrated: s.costs != nil, ProbedSites: len(s.symbols), KernelBytes: s.kernelMemory(),
-	}
-	var calls uint64
-	var added float64
-	for _, c := range r.Calls {
-		calls += c.Count
-		added += float64(c.Count) * s.costs[s.symbols[c.Symbol].Placement.Class].Added
-	}
-	o.AddedNS = uint64(added)
-	if calls > 0 {
-		o.CallCostNS = added / float64(calls)
-	}
-	return o
-}
-
-func (s *session) kernelMemory() uint64 {
-	var total uint64
-	for _, m := range []*ebpf.Map{
-		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
-		s.objects.ProcessStages, s.objects.Counters,
-	} {
-		if info, err := m.Info(); err == nil {
-			if bytes, ok := info.Memlock(); ok {
-				total += bytes
-			}
-		}
-	}
-	return total
-}
-
-// residentSize is this process's resident memory in bytes, 0 if unknown.
-func residentSize() uint64 {
-	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(statm))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseUint(fields[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * uint64(os.Getpagesize())
-}
-
-func kernelRelease() string {
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(name.Release[:])
 }
