@@ -51,9 +51,12 @@ type process struct {
 	Python    *python   `json:"python"` // null: none
 	Drivers   []driver  `json:"drivers"`
 	Markers   []library `json:"markers"`
-	Absent    []string  `json:"absent"` // selected functions that no driver has
-	Warnings  []string  `json:"warnings"`
-	CostNote  string    `json:"cost_note,omitempty"` // why the sites have no cost
+	// Sources lists the files that offer stages without markers, by the name
+	// that record's --stages-from takes.
+	Sources  map[string][]string `json:"sources"`
+	Absent   []string            `json:"absent"` // selected functions that no driver has
+	Warnings []string            `json:"warnings"`
+	CostNote string              `json:"cost_note,omitempty"` // why the sites have no cost
 }
 
 type python struct {
@@ -144,7 +147,7 @@ func newProcess(plan *agent.Plan) *process {
 	p := &process{
 		PID: plan.PID, NSPID: plan.NSPID, Exe: plan.Exe, Comm: plan.Comm, Cmdline: plan.Cmdline,
 		Rank: plan.Rank.Rank, WorldSize: plan.Rank.WorldSize,
-		Python: newPython(plan.Python), Absent: plan.Absent, Warnings: plan.Warnings,
+		Python: newPython(plan.Python), Sources: plan.Sources, Absent: plan.Absent, Warnings: plan.Warnings,
 	}
 	for _, planned := range plan.Drivers {
 		drv := driver{

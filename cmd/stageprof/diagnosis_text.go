@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -99,6 +101,9 @@ func (p *process) writeText(w io.Writer) {
 	}
 	for _, m := range p.Markers {
 		rows = append(rows, []string{"markers", m.String()})
+	}
+	for _, source := range slices.Sorted(maps.Keys(p.Sources)) {
+		rows = append(rows, []string{source, strings.Join(p.Sources[source], ", ")})
 	}
 	for _, warning := range p.Warnings {
 		rows = append(rows, []string{"warning", warning})

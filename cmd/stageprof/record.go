@@ -30,11 +30,17 @@ that it makes until the time is up, the process exits, or ^C, and then writes on
 pprof profile and prints a table of its stages.
 
 The process is never stopped. The profile is written whole or not at all: beside
-its final name first, then renamed. A second ^C gives up at once, without it.
+its final name first, then renamed. A second ^C gives the files up; the probes are
+taken off all the same.
 
 --probes takes a list, separated by commas, of functions (cuLaunchKernel: every
 spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Groups()) + `.
-"default" is every group but other, which holds queries and set-up; "all" is all.`,
+"default" is every group but other, which holds queries and set-up; "all" is all.
+
+--stages-from takes a list of sources of stages: the marker library (markers), the
+push/pop ranges of NVTX (nvtx), PyTorch's record_function (record-function), which
+PyTorch's optimizers and data loaders call by themselves. All feed one stack of
+stages per thread. "stageprof doctor --pid PID" says what a process offers.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz
@@ -45,6 +51,9 @@ spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Grou
 
   # until ^C, only launches and synchronisation, and the table as JSON
   sudo stageprof record --pid 4242 --probes launch,sync --format json > table.json
+
+  # no markers in the code: what PyTorch and NVTX call their parts
+  sudo stageprof record --pid 4242 --stages-from nvtx,record-function -d 30s
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,
