@@ -24,6 +24,9 @@ import (
 // calibrate measures the probes' cost. Without it durations are reported as
 // measured, and the profile says so.
 func (s *session) calibrate(ctx context.Context) error {
+	if sites := s.plan.sites(); s.mechanism == probe.PerfEvent && sites > manyPerfEvents {
+		s.warnings = append(s.warnings, fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
+	}
 	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
 	costs, err := calibrate.Run(ctx, s.mechanism, true, s.plan.classes())
 	if errors.Is(err, calibrate.ErrProcessFilter) {
@@ -148,6 +151,10 @@ func readIterator(iterate *link.Iter) ([]byte, error) {
 	b, err := io.ReadAll(r)
 	return b, errors.Join(err, r.Close())
 }
+
+// manyPerfEvents is the number of sites from which on removing them takes so long
+// that it should be said.
+const manyPerfEvents = 20
 
 // loaderHook is the function that the dynamic loader calls, for debuggers,
 // whenever the list of loaded libraries has changed.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stageprof/agent/probe"
+	"stageprof/recording"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -49,7 +50,10 @@ type Config struct {
 
 	Ready    func() error   // called once, when every probe is live
 	Progress func(Progress) // called about twice a second
-	Log      *slog.Logger   // nil: slog.Default()
+	// Recorded is called with the Recording as soon as it is complete. Some
+	// probes may be still on then: perf events take long to remove.
+	Recorded func(*recording.Recording) error
+	Log      *slog.Logger // nil: slog.Default()
 }
 
 // Progress is what a recording has seen so far.

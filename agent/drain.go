@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/bpf"
 	"stageprof/recording"
@@ -29,17 +30,12 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 			s.warnings = append(s.warnings, fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
 		}
 	}
-	s.report(Progress{Elapsed: time.Since(s.startWall), State: "taking the probes off"})
-	detach := time.Now()
-	if err := errors.Join(s.probes.Close(), s.scheduler.Close()); err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("taking the probes off: %v", err))
-	}
+	detached := s.quiesce()
 	// Only the ends of threads still change what is read now.
 	dump, err := readIterator(s.iterate)
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("stages that were open at the end are missing: %v", err))
 	}
-	detached := time.Since(detach)
 
 	d := drain{session: s, windowEnd: windowEnd, r: s.header(end, windowEnd)}
 	if err := d.run(dump); err != nil {
@@ -47,6 +43,24 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	}
 	d.r.Overhead = s.overhead(d.r, cpu, detached)
 	return d.r, nil
+}
+
+// quiesce makes sure that no program changes the maps any more, and returns how
+// long taking the probes off took. Perf events take so long to remove that the
+// Recording is made before: the window has been over for longer than any program
+// runs.
+func (s *session) quiesce() time.Duration {
+	begin := time.Now()
+	links := []*probe.Links{&s.scheduler}
+	if s.mechanism != probe.PerfEvent {
+		links = append(links, &s.probes)
+	}
+	for _, l := range links {
+		if err := l.Close(); err != nil {
+			s.warnings = append(s.warnings, fmt.Sprintf("taking the probes off: %v", err))
+		}
+	}
+	return time.Since(begin)
 }
 
 // ahead is how far ahead the window's end is set: every program must know of it

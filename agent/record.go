@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,10 @@ func (s *session) record(ctx context.Context) (*recording.Recording, error) {
 		end = recording.EndInterrupt
 	}
 	r, finishErr := s.finish(end)
+	if r != nil && s.config.Recorded != nil {
+		finishErr = errors.Join(finishErr, s.config.Recorded(r))
+	}
+	s.report(Progress{Elapsed: time.Since(s.startWall), State: "taking the probes off"})
 	return r, errors.Join(err, finishErr)
 }
 

@@ -187,14 +187,14 @@ func (r *recorder) record(ctx context.Context) error {
 	if r.config.Quiet {
 		c.Progress = nil
 	}
-	rec, err := agent.Record(ctx, c)
-	r.console.setStatus("")
-	if rec == nil {
-		return err
+	c.Recorded = func(rec *recording.Recording) error {
+		r.console.setStatus("")
+		r.addGPU(rec)
+		return r.finish(rec)
 	}
-	// What was recorded is written also when the end did not go well.
-	r.addGPU(rec)
-	return errors.Join(err, r.finish(rec))
+	_, err := agent.Record(ctx, c)
+	r.console.setStatus("")
+	return err
 }
 
 // live is called when every probe is: from here on calls are counted.
