@@ -60,9 +60,16 @@ func expectSpans(t *testing.T, r *recording.Recording, want map[stageKey]spanCou
 type stageTotal struct{ Whole, Partial, WallNS, PartialWallNS uint64 }
 
 // expectSpansInTotals compares the spans that were kept one by one with the
-// totals. Stages of the whole process have totals only.
+// totals. Stages of the whole process have totals only. If spans were not kept,
+// which is no fault on a slow machine, their number must be the missing one.
 func expectSpansInTotals(t *testing.T, r *recording.Recording) {
 	t.Helper()
+	if lost := losses(r)["spans_not_kept"] + losses(r)["span_records_full"]; lost > 0 {
+		if held, _ := spans(r); uint64(len(r.Spans))+lost != held {
+			t.Errorf("%d spans, %d of them one by one, losses %v", held, len(r.Spans), losses(r))
+		}
+		return
+	}
 	type key struct{ thread, path int }
 	want, got := map[key]stageTotal{}, map[key]stageTotal{}
 	for _, s := range r.Stages {
