@@ -46,7 +46,7 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 }
 
 // quiesce makes sure that no program changes the maps any more, and returns how
-// long taking the probes off took. Perf events take so long to remove that the
+// long taking the probes off took, 0 if that comes later. Perf events take so long to remove that the
 // Recording is made before: the window has been over for longer than any program
 // runs.
 func (s *session) quiesce() time.Duration {
@@ -59,6 +59,9 @@ func (s *session) quiesce() time.Duration {
 		if err := l.Close(); err != nil {
 			s.warnings = append(s.warnings, fmt.Sprintf("taking the probes off: %v", err))
 		}
+	}
+	if s.mechanism == probe.PerfEvent {
+		return 0
 	}
 	return time.Since(begin)
 }

@@ -280,7 +280,7 @@ type Overhead struct {
 	AgentCPU    time.Duration `json:"agent_cpu_ns"` // user + system of the agent in the window
 	AgentRSS    uint64        `json:"agent_rss"`    // bytes, at the end
 	Attach      time.Duration `json:"attach_ns"`    // from the first to the last probe
-	Detach      time.Duration `json:"detach_ns"`    //
+	Detach      time.Duration `json:"detach_ns"`    // 0: the probes were taken off later
 	Calibration string        `json:"calibration"`  // how the bias was measured, or why it is 0
 	Calibrated  bool          `json:"calibrated"`   //
 	ProbedSites int           `json:"probed_sites"` // number of probed addresses

@@ -188,8 +188,12 @@ func (t *text) writeCost() {
 	}
 	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
 		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, r.Window.Duration), size(o.AgentRSS), size(o.KernelBytes))
-	item("probes", "%s, attached in %s, detached in %s",
-		plural(uint64(max(o.ProbedSites, 0)), "site"), duration(uint64(max(o.Attach, 0))), duration(uint64(max(o.Detach, 0))))
+	detached := "detached after this was made"
+	if o.Detach > 0 {
+		detached = "detached in " + duration(uint64(o.Detach))
+	}
+	item("probes", "%s, attached in %s, %s",
+		plural(uint64(max(o.ProbedSites, 0)), "site"), duration(uint64(max(o.Attach, 0))), detached)
 	t.writeList(rows)
 }
 
