@@ -417,7 +417,7 @@ func (d *drain) addLosses() error {
 	d.r.Seen = &recording.Seen{Calls: t.entered()}
 	d.r.Losses = t.losses(counted)
 	d.addLoss(reasonSpansDropped, "other", d.spans.dropped,
-		"spans beyond the first 100000 are in the totals, but not kept one by one")
+		fmt.Sprintf("spans beyond the first %d are in the totals, but not kept one by one", maxSpans))
 	var names, threads uint64
 	for _, r := range d.registries {
 		n, t, err := r.overflows(d.process)

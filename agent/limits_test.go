@@ -95,7 +95,7 @@ func TestCallRowsFull(t *testing.T) {
 
 // More spans than are kept one by one: all are in the totals.
 func TestSpansNotKept(t *testing.T) {
-	const threads, calls, kept = 4, 30000, 100000
+	const threads, calls, kept = 4, 30000, 50000
 	got, p := runTester(t, agent.Config{Probes: "cuGraphLaunch"}, simtest.Tester(t, "calls", "--threads", fmt.Sprint(threads),
 		"--calls", fmt.Sprint(calls), "--stages", "1", "--per-stage", "1", "--markers", simtest.Markers(t)))
 	expectAccounted(t, got)

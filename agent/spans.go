@@ -1,13 +1,12 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -18,13 +17,12 @@ import (
 
 // maxSpans bounds the spans that are kept one by one; it keeps the agent below
 // some tens of megabytes. Totals hold all spans.
-const maxSpans = 100_000
+const maxSpans = 50_000
 
 // spanReader collects the spans that the kernel side streams.
 type spanReader struct {
 	ring    *ringbuf.Reader
 	record  ringbuf.Record
-	decoded bpf.ProbeSpanRecord
 	kept    []span
 	dropped uint64 // beyond maxSpans
 }
@@ -76,15 +74,21 @@ func (r *spanReader) keep() error {
 		r.dropped++
 		return nil
 	}
-	d := &r.decoded
-	if err := binary.Read(bytes.NewReader(r.record.RawSample), binary.NativeEndian, d); err != nil {
-		return fmt.Errorf("decoding a span: %w", err)
+	if len(r.record.RawSample) < int(unsafe.Sizeof(bpf.ProbeSpanRecord{})) {
+		return fmt.Errorf("decoding a span: %d bytes are too few", len(r.record.RawSample))
 	}
+	// The record has the kernel side's layout, which bpf2go gave the Go type too;
+	// reflection would take a multiple of the time.
+	d := (*bpf.ProbeSpanRecord)(unsafe.Pointer(&r.record.RawSample[0]))
 	s := span{
 		thread: d.Thread, path: d.Path, partial: d.Partial != 0,
 		begin: d.Begin, wall: d.Wall, child: d.Child, parts: d.Parts,
 	}
-	for _, c := range d.Calls[:min(int(d.CallsLen), len(d.Calls))] {
+	calls := d.Calls[:min(int(d.CallsLen), len(d.Calls))]
+	if len(calls) > 0 {
+		s.calls = make([]spanCall, 0, len(calls))
+	}
+	for _, c := range calls {
 		s.calls = append(s.calls, spanCall{c.Symbol, c.Gil, c.Count, c.Cpu, c.Blocked})
 	}
 	r.kept = append(r.kept, s)

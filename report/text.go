@@ -129,7 +129,10 @@ func (t *text) writeLosses() {
 	t.printf("\nLOST\n")
 	var rows []row
 	for _, loss := range l.Losses {
-		what := plural(loss.Count, strings.TrimSuffix(printable(loss.Kind), "s"))
+		what := count(loss.Count) + " times"
+		if loss.Kind != "other" {
+			what = plural(loss.Count, strings.TrimSuffix(printable(loss.Kind), "s"))
+		}
 		rows = append(rows, row{cells: []string{what, printable(loss.Reason), printable(loss.Help)}})
 	}
 	if len(rows) == 0 {

@@ -82,6 +82,7 @@ Look at it with Go's own tool, for instance:
   go tool pprof -top stageprof.pb.gz
   go tool pprof -tags stageprof.pb.gz
   go tool pprof -top -tagroot=stage,gil stageprof.pb.gz
+  go tool pprof -top -tagleaf=stage -focus=Synchronize stageprof.pb.gz
   go tool pprof -top -tagfocus=gil=held stageprof.pb.gz
   go tool pprof -http=: -tagroot=stage_path,gil stageprof.pb.gz
 TEXT

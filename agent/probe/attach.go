@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -124,8 +125,11 @@ func (a Attacher) attachEach(executable *link.Executable, program *ebpf.Program,
 	for _, p := range points {
 		group.Go(func() error {
 			l, err := one(executable, "", program, &link.UprobeOptions{Address: p.Offset, Cookie: p.Cookie, PID: a.PID})
+			if errors.Is(err, os.ErrPermission) {
+				return fmt.Errorf("attaching a probe as a perf event takes CAP_SYS_ADMIN on this kernel: run as root: %w", err)
+			}
 			if err != nil {
-				return fmt.Errorf("attaching probe at offset %#x: %w", p.Offset, err)
+				return fmt.Errorf("attaching a probe at offset %#x: %w", p.Offset, err)
 			}
 			links.Add(l)
 			return nil

@@ -224,7 +224,11 @@ func (r *recorder) progress(p agent.Progress) {
 func (r *recorder) finish(rec *recording.Recording) error {
 	switch rec.Window.End {
 	case recording.EndExit, recording.EndExec:
-		r.log.Warn("the recording ended early", "reason", rec.Window.End, "after", rec.Window.Duration)
+		level := slog.LevelWarn
+		if r.config.Agent.Duration == 0 && rec.Window.End == recording.EndExit {
+			level = slog.LevelInfo // as long as the process runs, was what was asked for
+		}
+		r.log.Log(context.Background(), level, "the recording ended", "reason", rec.Window.End, "after", rec.Window.Duration)
 	}
 	ledger := correlate.Build(rec)
 	written := r.write(ledger)

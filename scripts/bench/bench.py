@@ -69,11 +69,23 @@ def interrupted_at_end(command, **options):
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
+        interrupt(process)
     # bpftrace may die of the interrupt; we must end well on it.
     if process.returncode not in (0, -signal.SIGINT if command[0] == "bpftrace" else 0):
         sys.exit(f"bench: {command[0]} ended with status {process.returncode}")
+
+
+def interrupt(process):
+    """bpftrace sometimes does not hear the first interrupt."""
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=PATIENCE / 5)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    process.wait()
 
 
 def wait_until(condition, process, what):
