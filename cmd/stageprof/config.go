@@ -94,13 +94,20 @@ func (c *recordConfig) Validate() error {
 	return c.Agent.Validate()
 }
 
-// validateFiles refuses two outputs in one file.
 func (c *recordConfig) validateFiles() error {
-	named := map[string]string{}
-	for _, f := range []struct{ flag, path string }{
+	return differentFiles([]namedFile{
 		{"--output", c.Output}, {"--stages-out", c.Stages}, {"--spans", c.Spans},
 		{"--save", c.Save}, {"--ready-file", c.ReadyFile},
-	} {
+	})
+}
+
+// namedFile is a file and the flag that names it.
+type namedFile struct{ flag, path string }
+
+// differentFiles refuses two outputs in one file.
+func differentFiles(files []namedFile) error {
+	named := map[string]string{}
+	for _, f := range files {
 		if f.path == "" {
 			continue
 		}

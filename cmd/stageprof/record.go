@@ -17,7 +17,6 @@ import (
 	"stageprof/gpu"
 	"stageprof/pprofout"
 	"stageprof/recording"
-	"stageprof/report"
 )
 
 func newRecordCmd() *cobra.Command {
@@ -84,13 +83,6 @@ type recorder struct {
 	gpuNote string
 }
 
-// fileWriter fills one of the files.
-type fileWriter struct {
-	path  string
-	file  io.Writer
-	write func(io.Writer, *correlate.Ledger) error
-}
-
 func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
 	level := slog.LevelInfo
 	switch {
@@ -136,20 +128,11 @@ func (r *recorder) run(parent context.Context) error {
 // openFiles finds out that a file can't be written before anything is attached.
 func (r *recorder) openFiles() error {
 	c := r.config
-	for _, f := range []fileWriter{
-		{path: c.Output, write: r.writeProfile},
-		{path: c.Stages, write: writeStages},
-		{path: c.Spans, write: report.Spans},
-		{path: c.Save, write: writeRecording},
-	} {
-		if f.path == "" {
-			continue
-		}
-		var err error
-		if f.file, err = r.files.open(f.path); err != nil {
-			return err
-		}
-		r.writers = append(r.writers, f)
+	var err error
+	r.writers, err = openWriters(&r.files, profileFiles{c.Output, c.Stages, c.Spans},
+		pprofout.Options{StageFrames: c.StageFrames}, fileWriter{path: c.Save, write: writeRecording})
+	if err != nil {
+		return err
 	}
 	if c.ReadyFile != "" {
 		return r.openReadyFile()
@@ -231,42 +214,18 @@ func (r *recorder) finish(rec *recording.Recording) error {
 		r.log.Log(context.Background(), level, "the recording ended", "reason", rec.Window.End, "after", rec.Window.Duration)
 	}
 	ledger := correlate.Build(rec)
-	written := r.write(ledger)
+	written := writeAll(r.writers, &r.files, ledger)
 	if r.files.aborted() {
 		return errAborted
 	}
 	if written == nil {
 		r.log.Info("profile written", "file", r.config.Output)
 	}
-	return errors.Join(written, r.print(ledger))
-}
-
-func (r *recorder) write(ledger *correlate.Ledger) error {
-	for _, f := range r.writers {
-		if err := f.write(f.file, ledger); err != nil {
-			return fmt.Errorf("writing %q: %w", f.path, err)
-		}
-	}
-	return r.files.commit()
-}
-
-func (r *recorder) writeProfile(w io.Writer, ledger *correlate.Ledger) error {
-	return pprofout.Write(w, ledger, pprofout.Options{StageFrames: r.config.StageFrames})
-}
-
-func writeStages(w io.Writer, ledger *correlate.Ledger) error {
-	return pprofout.WriteStages(w, ledger, pprofout.Options{})
+	return errors.Join(written, printTable(r.stdout, ledger, r.config.Format))
 }
 
 func writeRecording(w io.Writer, ledger *correlate.Ledger) error {
 	return recording.Write(w, ledger.Source)
-}
-
-func (r *recorder) print(ledger *correlate.Ledger) error {
-	if r.config.Format == formatJSON {
-		return report.JSON(r.stdout, ledger)
-	}
-	return report.Text(r.stdout, ledger, report.TextOptions{Width: terminalWidth(r.stdout)})
 }
 
 // openGPU opens NVML. Without it the recording lacks the GPUs' summary only.

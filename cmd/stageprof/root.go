@@ -26,7 +26,7 @@ Exit status: 0 done, 1 it did not work, 2 the command line is wrong.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRecordCmd(), newDoctorCmd(), newVersionCmd())
+	root.AddCommand(newRecordCmd(), newReportCmd(), newDoctorCmd(), newVersionCmd())
 	return root
 }
 
