@@ -1,0 +1,259 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"stageprof/agent"
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// clocks is what a thread's own clocks say about a stage, in nanoseconds.
+type clocks struct {
+	Wall uint64 // CLOCK_MONOTONIC
+	CPU  uint64 // CLOCK_THREAD_CPUTIME_ID
+	Wait uint64 // on a run queue, from schedstat
+}
+
+// spent is what the tester "ledger" says about one of its stages.
+type spent struct {
+	Stage        string
+	Inner, Outer clocks // between reads inside, and outside, of the stage's markers
+	Switches     uint64 // off the CPU
+	Involuntary  uint64 // of these, while it wanted to run
+	Least        uint64 // what the stage is for took at least this long
+}
+
+// slack is how far the ledger's time on the CPU, or on a run queue, may be from
+// what the scheduler's own clock says. The scheduler reads its clock at the
+// beginning of a switch and at a wake-up, the ledger some instructions later, in
+// a tracepoint: microseconds each time, on a virtual machine that is paused just
+// there a millisecond. And the scheduler's clock is the raw time stamp counter,
+// while CLOCK_MONOTONIC is slewed by up to 0.05 % to follow the network's time.
+func slack(switches, wall uint64) uint64 {
+	return uint64(time.Millisecond) + switches*uint64(20*time.Microsecond) + wall/1000
+}
+
+// within fails unless got lies between two bounds, give or take.
+func within(t *testing.T, what string, got, low, high, slack uint64) {
+	t.Helper()
+	if got+slack < low || got > high+slack {
+		t.Errorf("%s: %v, want %v to %v ± %v", what, time.Duration(got), time.Duration(low), time.Duration(high), time.Duration(slack))
+	}
+}
+
+// blockedParts are the parts of sleeping threads outside driver calls, by name.
+func blockedParts(p recording.Parts) map[string]uint64 {
+	return map[string]uint64{
+		"gil_wait": p.GILWaitNS, "futex": p.BlockedFutexNS, "poll": p.BlockedPollNS, "read": p.BlockedReadNS,
+		"sleep": p.BlockedSleepNS, "fault": p.BlockedFaultNS, "other": p.BlockedOtherNS,
+	}
+}
+
+// ledgerStages says what the worker waits for in each stage of the tester.
+var ledgerStages = map[string]string{
+	"spin": "", "compete": "", "yield": "", "synchronize": "",
+	"sleep": "sleep", "condition": "futex", "poll": "poll", "select": "poll", "epoll": "poll",
+	"read": "read", "recv": "read", "write": "other", "fault": "fault",
+}
+
+// measuredRun is a recording of the tester "ledger" and what it measured itself.
+type measuredRun struct {
+	*recording.Recording
+	tid      int
+	stages   []spent
+	all      clocks // of the worker, from sleep to sleep, all of it in the window
+	stolenMS uint64 // from the machine, by its hypervisor, meanwhile
+	truth    simtest.Truth
+}
+
+// recordLedger records the tester with the driver waiting in the given way. The
+// worker sleeps when the window opens and when it ends.
+func recordLedger(t *testing.T, sched string) measuredRun {
+	t.Helper()
+	p := simtest.Start(t, simtest.Tester(t, "ledger", "--markers", simtest.Markers(t), "--hold", "-").With("SIMCUDA_SCHED="+sched))
+	p.WaitLine("up")
+	r := record(t, agent.Config{PID: p.PID})
+	p.Ready()
+	p.WaitLine("done")
+	run := measuredRun{Recording: r.interrupt()}
+	for _, line := range p.Lines() {
+		if strings.HasPrefix(line, "{") {
+			run.add(t, line)
+		}
+	}
+	p.Release()
+	p.Wait()
+	run.truth = p.Truth()
+	expectPartition(t, run.Recording)
+	if len(run.Losses) > 0 {
+		t.Errorf("losses: %+v", run.Losses)
+	}
+	return run
+}
+
+func (r *measuredRun) add(t *testing.T, line string) {
+	t.Helper()
+	var printed struct {
+		spent
+		TID      int
+		All      clocks
+		StolenMS uint64 `json:"stolen_ms"`
+	}
+	if err := json.Unmarshal([]byte(line), &printed); err != nil {
+		t.Fatalf("reading %q: %v", line, err)
+	}
+	if printed.Stage != "" {
+		r.stages = append(r.stages, printed.spent)
+		return
+	}
+	r.tid, r.all, r.stolenMS = printed.TID, printed.All, printed.StolenMS
+}
+
+// span returns the worker's one span of a stage.
+func (r *measuredRun) span(t *testing.T, stage string) recording.Span {
+	t.Helper()
+	var found []recording.Span
+	for _, s := range r.Spans {
+		if r.Threads[s.Thread].TID == r.tid && strings.Join(r.Paths[s.Path].Names, "/") == stage {
+			found = append(found, s)
+		}
+	}
+	if len(found) != 1 || found[0].Partial {
+		t.Fatalf("spans of stage %q: %+v, want a whole one", stage, found)
+	}
+	return found[0]
+}
+
+// Each stage's time is where its thread has spent it.
+func TestPartsEqualThreadsOwnClocks(t *testing.T) {
+	for _, sched := range []string{"block", "spin"} {
+		t.Run(sched, func(t *testing.T) {
+			run := recordLedger(t, sched)
+			if len(run.stages) != len(ledgerStages) {
+				t.Errorf("%d stages were measured, want %d", len(run.stages), len(ledgerStages))
+			}
+			for _, s := range run.stages {
+				t.Run(s.Stage, func(t *testing.T) { run.expectSpent(t, s, sched) })
+			}
+		})
+	}
+}
+
+// expectSpent compares a stage's parts with what its thread measured. As the
+// parts sum to the wall time, lower bounds for all of them bound each from above.
+func (r *measuredRun) expectSpent(t *testing.T, s spent, sched string) {
+	span := r.span(t, s.Stage)
+	p, slack := span.Parts, slack(s.Switches, s.Outer.Wall)
+	within(t, "wall", span.WallNS, s.Inner.Wall, s.Outer.Wall, 0)
+	// No bound from above: time that the hypervisor steals is not in the thread's clock.
+	if cpu := p.RunningNS + p.CUDACPUNS; cpu+slack < s.Inner.CPU {
+		t.Errorf("on a CPU for %d ns, by its own clock %d", cpu, s.Inner.CPU)
+	}
+	// A thread that is ready to run in a driver call counts as blocked there.
+	within(t, "runnable", p.RunnableNS, s.Inner.Wait-min(s.Inner.Wait, p.CUDABlockedNS), s.Outer.Wait, slack)
+	own, known := ledgerStages[s.Stage]
+	if !known {
+		t.Fatalf("stage %q is not known", s.Stage)
+	}
+	for name, part := range blockedParts(p) {
+		if name != own && part != 0 {
+			t.Errorf("blocked, %s: %d ns", name, part)
+		}
+	}
+	r.expectLeast(t, s, p, slack)
+	if s.Stage == "synchronize" {
+		r.expectDriver(t, s, p, sched)
+	} else if p.CUDACPUNS+p.CUDABlockedNS != 0 {
+		t.Errorf("in driver calls: %d ns", p.CUDACPUNS+p.CUDABlockedNS)
+	}
+}
+
+// expectLeast checks that what the stage is for has its time.
+func (r *measuredRun) expectLeast(t *testing.T, s spent, p recording.Parts, slack uint64) {
+	t.Helper()
+	var got uint64
+	switch s.Stage {
+	case "synchronize":
+		return // the driver's truth says it better
+	case "spin":
+		got = p.RunningNS + slack
+	case "compete", "yield":
+		got = p.RunnableNS + slack
+	case "sleep":
+		// The kernel's timer runs before the thread is switched out. In between it runs, unless it is preempted.
+		got = p.BlockedSleepNS + p.RunningNS
+		if s.Involuntary > 0 {
+			got += p.RunnableNS
+		}
+	default:
+		got = blockedParts(p)[ledgerStages[s.Stage]] // it was seen asleep all that time
+	}
+	if got < s.Least {
+		t.Errorf("%v, by the thread's own clocks at least %v; parts %+v", time.Duration(got), time.Duration(s.Least), p)
+	}
+}
+
+// expectDriver compares the time in driver calls with the driver's own clock,
+// which is read inside of the probes, and with the span's calls.
+func (r *measuredRun) expectDriver(t *testing.T, s spent, p recording.Parts, sched string) {
+	t.Helper()
+	var inside uint64
+	for _, row := range r.truth.Rows {
+		if row.Tag == s.Stage {
+			inside += row.WallNS
+		}
+	}
+	got := p.CUDACPUNS + p.CUDABlockedNS
+	if inside == 0 || got < inside {
+		t.Errorf("in driver calls: %d ns, by the driver's clock at least %d", got, inside)
+	}
+	if got > s.Outer.Wall-p.RunnableNS-p.RunningNS {
+		t.Errorf("in driver calls: %d ns of the %d ns around the stage", got, s.Outer.Wall)
+	}
+	// The driver waits in the way it was told to.
+	slack := slack(s.Switches, s.Outer.Wall)
+	if sched == "spin" {
+		within(t, "blocked in spinning calls", p.CUDABlockedNS, 0, s.Outer.Wait, slack)
+	} else {
+		within(t, "CPU of blocking calls", p.CUDACPUNS, 0, s.Outer.CPU, slack+r.stolenMS*uint64(time.Millisecond))
+	}
+}
+
+// A thread's rows hold all of its time in the window.
+func TestThreadsTimeEqualsItsClocks(t *testing.T) {
+	run := recordLedger(t, "block")
+	var all recording.Parts
+	for _, s := range run.Stages {
+		if s.Thread >= 0 && run.Threads[s.Thread].TID == run.tid {
+			all = plus(plus(all, s.Parts), s.PartialParts)
+		}
+	}
+	var switches uint64
+	for _, s := range run.stages {
+		switches += s.Switches
+	}
+	slack := slack(switches+2, run.all.Wall)
+	// The steal clock is read in steps of 10 ms, and may not hold the last tick's.
+	stolen := (run.stolenMS + 20) * uint64(time.Millisecond)
+	within(t, "on a CPU", all.RunningNS+all.CUDACPUNS, run.all.CPU, run.all.CPU+stolen, slack)
+	within(t, "runnable", all.RunnableNS, run.all.Wait-min(run.all.Wait, all.CUDABlockedNS), run.all.Wait, slack)
+	if window := uint64(run.Window.Duration); sum(all) != window {
+		t.Errorf("the thread's parts sum to %d ns, the window lasted %d", sum(all), window)
+	}
+}
+
+// plus adds two partitions.
+func plus(a, b recording.Parts) recording.Parts {
+	return recording.Parts{
+		RunningNS: a.RunningNS + b.RunningNS, CUDACPUNS: a.CUDACPUNS + b.CUDACPUNS,
+		CUDABlockedNS: a.CUDABlockedNS + b.CUDABlockedNS, GILWaitNS: a.GILWaitNS + b.GILWaitNS,
+		RunnableNS: a.RunnableNS + b.RunnableNS, BlockedFutexNS: a.BlockedFutexNS + b.BlockedFutexNS,
+		BlockedPollNS: a.BlockedPollNS + b.BlockedPollNS, BlockedReadNS: a.BlockedReadNS + b.BlockedReadNS,
+		BlockedSleepNS: a.BlockedSleepNS + b.BlockedSleepNS, BlockedFaultNS: a.BlockedFaultNS + b.BlockedFaultNS,
+		BlockedOtherNS: a.BlockedOtherNS + b.BlockedOtherNS,
+	}
+}
