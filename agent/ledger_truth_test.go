@@ -2,6 +2,8 @@ package agent_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -255,5 +257,110 @@ func plus(a, b recording.Parts) recording.Parts {
 		BlockedPollNS: a.BlockedPollNS + b.BlockedPollNS, BlockedReadNS: a.BlockedReadNS + b.BlockedReadNS,
 		BlockedSleepNS: a.BlockedSleepNS + b.BlockedSleepNS, BlockedFaultNS: a.BlockedFaultNS + b.BlockedFaultNS,
 		BlockedOtherNS: a.BlockedOtherNS + b.BlockedOtherNS,
+	}
+}
+
+// gilWait is what the threads of testdata/gilwait.py have measured, in
+// nanoseconds: times of CLOCK_MONOTONIC, then durations.
+type gilWait struct {
+	Entered, Waits, Put, Got uint64 // of the thread in Queue.get
+	Overlap                  uint64 // of beats that did not come with calls that held the lock
+	GapCPU                   uint64 `json:"gap_cpu"` // used by the beating thread meanwhile
+}
+
+// Driver calls that keep Python's lock cost the other threads: their wait for it
+// is told from other waits.
+func TestCaseC22GILWait(t *testing.T) {
+	const rounds = 10
+	script, err := filepath.Abs("testdata/gilwait.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, python := range interpreters(t) {
+		t.Run(python, func(t *testing.T) {
+			command := simtest.Command{Path: python, Args: []string{script, simtest.Driver(t), fmt.Sprint(rounds)}}
+			got, p := runTester(t, agent.Config{}, command.With(
+				"PYTHONPATH="+filepath.Join(simtest.Root(t), "build/python"), "SIMCUDA_SCHED=block"))
+			var measured gilWait
+			if err := json.Unmarshal([]byte(p.WaitLine("{")), &measured); err != nil {
+				t.Fatal(err)
+			}
+			expectPartition(t, got)
+			if len(got.Losses) > 0 {
+				t.Errorf("losses: %+v", got.Losses)
+			}
+			expectHolder(t, got, p.Truth(), rounds)
+			expectBeat(t, onlySpan(t, got, "beat").Parts, measured)
+			expectQueue(t, onlySpan(t, got, "queue").Parts, measured)
+		})
+	}
+}
+
+// onlySpan returns the one span of a stage.
+func onlySpan(t *testing.T, r *recording.Recording, stage string) recording.Span {
+	t.Helper()
+	var found []recording.Span
+	for _, s := range r.Spans {
+		if strings.Join(r.Paths[s.Path].Names, "/") == stage {
+			found = append(found, s)
+		}
+	}
+	if len(found) != 1 || found[0].Partial {
+		t.Fatalf("spans of stage %q: %+v, want a whole one", stage, found)
+	}
+	return found[0]
+}
+
+// expectHolder checks the calls that keep the lock.
+func expectHolder(t *testing.T, r *recording.Recording, truth simtest.Truth, rounds uint64) {
+	t.Helper()
+	var inside uint64
+	for _, row := range truth.Rows {
+		if row.Tag == "forward" && row.Symbol == "cuStreamSynchronize" {
+			inside += row.WallNS
+		}
+	}
+	var calls []recording.SpanCall
+	for _, c := range onlySpan(t, r, "forward").Calls {
+		if r.Symbols[c.Symbol].Name == "cuStreamSynchronize" {
+			calls = append(calls, c)
+		}
+	}
+	if len(calls) != 1 || calls[0].GIL != recording.GILHeld || calls[0].Count != rounds {
+		t.Fatalf("waiting calls in the stage: %+v, want %d with the lock held", calls, rounds)
+	}
+	// The driver's clock is read inside of the probes.
+	if got := calls[0].CPUNS + calls[0].BlockedNS; inside == 0 || got < inside {
+		t.Errorf("these took %d ns, by the driver's clock at least %d", got, inside)
+	}
+}
+
+// expectBeat checks the thread that wants the lock. While another one keeps it
+// in a call, it sleeps for it; or it is about to, or wakes up every few ms to
+// look: then it runs, or is ready to.
+func expectBeat(t *testing.T, p recording.Parts, measured gilWait) {
+	t.Helper()
+	if measured.Overlap == 0 {
+		t.Fatal("the lock was in nobody's way: the test shows nothing")
+	}
+	if p.GILWaitNS+p.RunnableNS+measured.GapCPU < measured.Overlap {
+		t.Errorf("waited %d ns for the lock, by its own clock %d in calls that held it; parts %+v", p.GILWaitNS, measured.Overlap, p)
+	}
+	for name, part := range blockedParts(p) {
+		if name != "gil_wait" && part != 0 {
+			t.Errorf("blocked, %s: %d ns", name, part)
+		}
+	}
+}
+
+// expectQueue checks the thread that waits for another's work: for the lock it
+// can wait only before it sleeps in Queue.get and after it is woken up.
+func expectQueue(t *testing.T, p recording.Parts, measured gilWait) {
+	t.Helper()
+	if asleep := measured.Put - measured.Waits; p.BlockedFutexNS < asleep {
+		t.Errorf("waited %d ns, by its own clock at least %d; parts %+v", p.BlockedFutexNS, asleep, p)
+	}
+	if most := measured.Waits - measured.Entered + measured.Got - measured.Put; p.GILWaitNS > most {
+		t.Errorf("waited %d ns for the lock, by its own clock at most %d", p.GILWaitNS, most)
 	}
 }

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the GIL in driver calls, beside a thread that wants it and one that waits for something else.
+
+    gilwait.py DRIVER ROUNDS
+
+forward  waits for a kernel of 20 ms with the GIL held, ROUNDS times
+beat     runs Python all the time, if it can
+queue    waits in Queue.get until the rounds are over
+
+Prints what the threads have measured, by CLOCK_MONOTONIC and CLOCK_THREAD_CPUTIME_ID.
+"""
+import ctypes
+import json
+import os
+import queue
+import sys
+import threading
+import time
+
+import stageprof
+
+path, rounds = sys.argv[1], int(sys.argv[2])
+free, held = ctypes.CDLL(path), ctypes.PyDLL(path)
+GAP_NS = 1_000_000  # between two beats, from which on something was in the way
+
+
+def make(name, *arguments):
+    made = ctypes.c_void_p()
+    if getattr(free, name)(ctypes.byref(made), *arguments):
+        sys.exit(name + " fails")
+    return made
+
+
+def forward(holds):
+    free.cuCtxSetCurrent(context)
+    free.simcuda_set_kernel_ns(ctypes.c_uint64(20_000_000))
+    free.simcuda_tag(b"forward")
+    with stageprof.stage("forward"):
+        for _ in range(rounds):
+            free.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+            begin = time.perf_counter_ns()
+            held.cuStreamSynchronize(None)
+            holds.append((begin, time.perf_counter_ns()))
+
+
+def beat(started, done, gaps):
+    with stageprof.stage("beat"):
+        now, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        started.set()
+        while not done.is_set():
+            before, cpu_before = now, cpu
+            now, cpu = time.perf_counter_ns(), time.thread_time_ns()
+            if now - before > GAP_NS:
+                gaps.append((before, now, cpu - cpu_before))
+
+
+def wait_in_queue(source, times):
+    with stageprof.stage("queue"):
+        times["entered"] = time.perf_counter_ns()
+        source.get()
+        times["got"] = time.perf_counter_ns()
+
+
+def overlaps(gaps, holds):
+    """Of the gaps that lie in some hold: the time in it, and the CPU time of the whole gap."""
+    wall = cpu = 0
+    for begin, end, used in gaps:
+        inside = sum(max(0, min(end, e) - max(begin, b)) for b, e in holds)
+        wall += inside
+        cpu += used if inside else 0
+    return wall, cpu
+
+
+def await_ready():
+    while not os.path.exists(os.environ["STAGEPROF_READY"]):
+        time.sleep(0.001)
+
+
+free.cuInit(0)
+context = make("cuDevicePrimaryCtxRetain", 0)
+free.cuCtxSetCurrent(context)
+kernel = make("cuModuleGetFunction", make("cuModuleLoadData", b"image"), b"kernel")
+print("up", flush=True)
+await_ready()
+free.simcuda_reset_truth()
+
+source, times, holds, gaps = queue.Queue(), {}, [], []
+started, done = threading.Event(), threading.Event()
+waiter = threading.Thread(target=wait_in_queue, args=(source, times))
+heart = threading.Thread(target=beat, args=(started, done, gaps))
+holder = threading.Thread(target=forward, args=(holds,))
+waiter.start()
+while not source.not_empty._waiters:
+    time.sleep(0.001)
+time.sleep(0.01)  # it has let the GIL go, to wait
+times["waits"] = time.perf_counter_ns()
+heart.start()
+started.wait()
+holder.start()
+holder.join()
+done.set()
+heart.join()
+times["put"] = time.perf_counter_ns()
+source.put(None)
+waiter.join()
+overlap, cpu = overlaps(gaps, holds)
+print(json.dumps(dict(times, overlap=overlap, gap_cpu=cpu)), flush=True)
+print("done", flush=True)
