@@ -266,6 +266,7 @@ type gilWait struct {
 	Entered, Waits, Put, Got uint64 // of the thread in Queue.get
 	Overlap                  uint64 // of beats that did not come with calls that held the lock
 	GapCPU                   uint64 `json:"gap_cpu"` // used by the beating thread meanwhile
+	Wait, Switches           uint64 // of the beating thread: on a run queue; off the CPU, how often
 }
 
 // Driver calls that keep Python's lock cost the other threads: their wait for it
@@ -346,6 +347,7 @@ func expectBeat(t *testing.T, p recording.Parts, measured gilWait) {
 	if p.GILWaitNS+p.RunnableNS+measured.GapCPU < measured.Overlap {
 		t.Errorf("waited %d ns for the lock, by its own clock %d in calls that held it; parts %+v", p.GILWaitNS, measured.Overlap, p)
 	}
+	within(t, "runnable", p.RunnableNS, 0, measured.Wait, slack(measured.Switches, sum(p)))
 	for name, part := range blockedParts(p) {
 		if name != "gil_wait" && part != 0 {
 			t.Errorf("blocked, %s: %d ns", name, part)

@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import queue
+import resource
 import sys
 import threading
 import time
@@ -43,7 +44,16 @@ def forward(holds):
             holds.append((begin, time.perf_counter_ns()))
 
 
-def beat(started, done, gaps):
+def run_queue():
+    """How long the calling thread was ready to run without a CPU, and how often it left one."""
+    with open("/proc/thread-self/schedstat") as schedstat:
+        waited = int(schedstat.read().split()[1])
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return waited, usage.ru_nvcsw + usage.ru_nivcsw
+
+
+def beat(started, done, gaps, times):
+    waited, switches = run_queue()
     with stageprof.stage("beat"):
         now, cpu = time.perf_counter_ns(), time.thread_time_ns()
         started.set()
@@ -52,6 +62,7 @@ def beat(started, done, gaps):
             now, cpu = time.perf_counter_ns(), time.thread_time_ns()
             if now - before > GAP_NS:
                 gaps.append((before, now, cpu - cpu_before))
+    times["wait"], times["switches"] = (b - a for a, b in zip((waited, switches), run_queue()))
 
 
 def wait_in_queue(source, times):
@@ -87,7 +98,7 @@ free.simcuda_reset_truth()
 source, times, holds, gaps = queue.Queue(), {}, [], []
 started, done = threading.Event(), threading.Event()
 waiter = threading.Thread(target=wait_in_queue, args=(source, times))
-heart = threading.Thread(target=beat, args=(started, done, gaps))
+heart = threading.Thread(target=beat, args=(started, done, gaps, times))
 holder = threading.Thread(target=forward, args=(holds,))
 waiter.start()
 while not source.not_empty._waiters:
