@@ -264,7 +264,7 @@ int init_threads(struct bpf_iter__task *ctx)
     if (!task || !task_is_target(task))
         return 0;
     state = thread_get(task);
-    if (state && !state->off_since && !task->on_cpu) {
+    if (state && !state->off_since && !is_on_cpu(task)) {
         state->off_part = off_cpu_part(task, false);
         state->off_since = bpf_ktime_get_ns();
     }

@@ -62,4 +62,10 @@ static __always_inline struct thread_state *thread_get(struct task_struct *task)
     return state;
 }
 
+/* A byte in newer kernels, an int in older ones. */
+static __always_inline bool is_on_cpu(struct task_struct *task)
+{
+    return BPF_CORE_READ_BITFIELD_PROBED(task, on_cpu);
+}
+
 #endif
