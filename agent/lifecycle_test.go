@@ -158,11 +158,16 @@ func TestImmediateExitInMidRecord(t *testing.T) {
 		"--markers", simtest.Markers(t)))
 	expectEnd(t, got, recording.EndExit)
 	expectAccounted(t, got)
-	have := counts(got)
+	// A thread may have died between the driver's count and the return: then the
+	// call that the driver has counted is one of those that are lost.
+	have, cut := counts(got), uint64(0)
 	for k, n := range p.Truth().Counts() {
-		if have[k].Calls < n.Calls {
-			t.Errorf("%v: %d calls, the driver had counted %d before", k, have[k].Calls, n.Calls)
+		if missing := int64(n.Calls) - int64(have[k].Calls); missing > 0 {
+			cut += uint64(missing)
 		}
+	}
+	if cut > lostCalls(got) {
+		t.Errorf("%d calls that the driver had counted before are missing, %d are lost", cut, lostCalls(got))
 	}
 	if lost := losses(got); lost["thread_exit_in_call"] != lostCalls(got) {
 		t.Errorf("losses: %v", lost)
