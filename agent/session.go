@@ -114,6 +114,9 @@ func inOrder(ctx context.Context, steps ...func() error) error {
 // makePlan looks at the target, once a driver is there.
 func (s *session) makePlan(ctx context.Context) (err error) {
 	for {
+		if err := s.followExec(); err != nil {
+			return err
+		}
 		if s.plan, err = newPlan(s.process, s.config.Probes); err != nil {
 			return err
 		}
@@ -132,6 +135,20 @@ func (s *session) makePlan(ctx context.Context) (err error) {
 	}
 	s.warnings = append(s.warnings, s.plan.degradations(s.process)...)
 	return nil
+}
+
+// followExec takes the target's present program for the one to record: a process
+// that has just been started may still be a shell that is about to execute it.
+func (s *session) followExec() error {
+	execed, err := s.process.Execed()
+	if err != nil || !execed {
+		return err
+	}
+	if err := s.process.Close(); err != nil {
+		return err
+	}
+	s.process, err = target.Open(s.config.PID)
+	return err
 }
 
 // waitForDriver returns after a moment, in which the driver may have come.

@@ -46,7 +46,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
-	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time, see above")
+	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time")
 	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
 	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", "))
 	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")

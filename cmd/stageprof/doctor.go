@@ -40,7 +40,7 @@ and how its GIL can be read, the CUDA drivers and marker libraries that it has
 mapped, and every address that record would probe, with the cost of a call there
 as measured now on this machine. It attaches nothing to the process.
 
-Exit status: 0 record can work, 1 it can't.`,
+Exit status: 0 record can work, 1 it can't, 2 the command line is wrong.`,
 		Example: `  sudo stageprof doctor
   sudo stageprof doctor --pid 4242
   sudo stageprof doctor --pid 4242 --probes all --format json`,
