@@ -11,6 +11,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"stageprof/agent/probe"
+	"stageprof/bpf"
 )
 
 // Feature is something that recording uses, and whether it is there.
@@ -26,7 +29,33 @@ type Feature struct {
 // Features probes this kernel and the rights of this process by trying, not by
 // comparing versions.
 func Features() []Feature {
-	return append(privileges(), kernelFeatures()...)
+	features := append(privileges(), kernelFeatures()...)
+	for _, f := range features {
+		if f.Required && !f.Present {
+			return features // the programs could not be tried
+		}
+	}
+	return append(features, feature("stageprof's programs", true, programsLoad(),
+		"this kernel refuses them: please report its version and this message"))
+}
+
+// programsLoad tries what nothing but trying can tell: whether this kernel's
+// verifier accepts the programs.
+func programsLoad() error {
+	mechanism, err := probe.Choose(probe.Auto)
+	if err != nil {
+		return err
+	}
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		return err
+	}
+	probe.Prepare(spec, mechanism)
+	var objects bpf.ProbeObjects
+	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+		return err
+	}
+	return objects.Close()
 }
 
 func kernelFeatures() []Feature {

@@ -29,14 +29,15 @@ static __noinline u32 path_new(const struct path_key *key)
 
     if (!bpf_map_lookup_elem(&names, &address)) {
         struct stage_name name = {};
-        long n = bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address);
+        int error;
 
-        if (n < 0) {
+        if (bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0) {
             count(LOST_NAME_UNREADABLE);
             return PATH_OTHER;
         }
-        n = bpf_map_update_elem(&names, &address, &name, BPF_NOEXIST);
-        if (n && n != -EEXIST) {
+        /* Not a long: before Linux 6.4 the upper half of a map's error is undefined. */
+        error = bpf_map_update_elem(&names, &address, &name, BPF_NOEXIST);
+        if (error && error != -EEXIST) {
             count(LOST_NAME_FULL);
             return PATH_OTHER;
         }
