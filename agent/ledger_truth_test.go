@@ -397,7 +397,7 @@ func runPipeline(t *testing.T, length time.Duration) (*recording.Recording, []ow
 	t.Helper()
 	stats, ready := filepath.Join(t.TempDir(), "stats.json"), filepath.Join(t.TempDir(), "ready")
 	// So few iterations a second that all spans of a long run are kept one by one.
-	const spans, targets, spansPerIteration = 80_000, 2, 10
+	const spans, targets, spansPerIteration = 40_000, 2, 10
 	rate := spans / targets / spansPerIteration / length.Seconds()
 	p := simtest.Start(t, simtest.Command{Path: "python3", Dir: simtest.Root(t), Args: []string{
 		"sim/pipeline.py", "--duration", fmt.Sprint(length.Seconds()), "--rate", fmt.Sprint(rate),
