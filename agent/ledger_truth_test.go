@@ -33,14 +33,15 @@ type spent struct {
 }
 
 // slack is how far the ledger's time on the CPU, or on a run queue, may be from
-// what the scheduler's own clock says. The scheduler reads its clock at the
-// beginning of a switch and at a wake-up, the ledger some instructions later, in
-// a tracepoint: microseconds each time, on a virtual machine that is paused just
-// there some milliseconds (two were seen on a crowded host). What a stage is for
-// takes 20 to 60 ms, so time in the wrong place is still found. And the scheduler's clock is the raw time stamp counter,
-// while CLOCK_MONOTONIC is slewed by up to 0.05 % to follow the network's time.
+// what the scheduler's own clock says. Most stages differ by less than 0.1 ms.
+// But the scheduler reads its clock at the beginning of a switch and at a
+// wake-up, the ledger later, in a tracepoint: microseconds each time, and some
+// milliseconds when a virtual machine is paused just there, or when the kernel
+// leaves out a tracepoint's programs for a moment. And the scheduler's clock is
+// the raw time stamp counter, while CLOCK_MONOTONIC is slewed by up to 0.05 % to
+// follow the network's time. What is compared is 30 ms and more.
 func slack(switches, wall uint64) uint64 {
-	return uint64(8*time.Millisecond) + switches*uint64(20*time.Microsecond) + wall/1000
+	return uint64(10*time.Millisecond) + switches*uint64(20*time.Microsecond) + wall/1000
 }
 
 // within fails unless got lies between two bounds, give or take.
@@ -348,10 +349,11 @@ func expectBeat(t *testing.T, p recording.Parts, measured gilWait) {
 	if measured.Overlap == 0 {
 		t.Fatal("the lock was in nobody's way: the test shows nothing")
 	}
-	if p.GILWaitNS+p.RunnableNS+measured.GapCPU < measured.Overlap {
+	slack := slack(measured.Switches, sum(p))
+	if p.GILWaitNS+p.RunnableNS+measured.GapCPU+slack < measured.Overlap {
 		t.Errorf("waited %d ns for the lock, by its own clock %d in calls that held it; parts %+v", p.GILWaitNS, measured.Overlap, p)
 	}
-	within(t, "runnable", p.RunnableNS, 0, measured.Wait, slack(measured.Switches, sum(p)))
+	within(t, "runnable", p.RunnableNS, 0, measured.Wait, slack)
 	for name, part := range blockedParts(p) {
 		if name != "gil_wait" && part != 0 {
 			t.Errorf("blocked, %s: %d ns", name, part)
