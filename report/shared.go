@@ -1,0 +1,57 @@
+package report
+
+import "stageprof/correlate"
+
+// What follows is how the tables write values, for others that show the same
+// ones: the same number looks the same everywhere.
+
+// Duration writes nanoseconds with three digits and a unit.
+func Duration(ns uint64) string { return duration(ns) }
+
+// Size writes bytes with three digits and a unit.
+func Size(bytes uint64) string { return size(bytes) }
+
+// Count writes all digits, in groups of three.
+func Count(n uint64) string { return count(n) }
+
+// Percent writes a share of 1.
+func Percent(share float64) string { return percent(share) }
+
+// Plural writes a count and what is counted: "1 call", "2 calls".
+func Plural(n uint64, what string) string { return plural(n, what) }
+
+// Printable makes one line out of a text that the target chose, in which
+// nothing acts on the terminal or on the direction of writing.
+func Printable(s string) string { return printable(s) }
+
+// Cells is the number of terminal cells that a printable text takes.
+func Cells(s string) int { return cells(s) }
+
+// Shortened cuts the middle out of a printable text that takes more than n
+// cells.
+func Shortened(s string, n int) string { return shortened(s, n) }
+
+// Missing stands for a value that is not known.
+const Missing = missing
+
+// PartColumn is what the tables of parts show as one.
+type PartColumn struct{ column partColumn }
+
+// PartColumns hold every kind of part once.
+func PartColumns() []PartColumn {
+	columns := make([]PartColumn, len(allPartColumns))
+	for i, c := range allPartColumns {
+		columns[i] = PartColumn{c}
+	}
+	return columns
+}
+
+// Title is the column's title in capital letters.
+func (c PartColumn) Title() string { return c.column.title }
+
+// Holds reports whether a kind of part belongs to the column.
+func (c PartColumn) Holds(k correlate.PartKind) bool { return c.column.holds(k) }
+
+// BlockedReasons names the reasons for which most of a blocked time was spent:
+// "blocked: futex 1.20 s", "poll 3.00 ms".
+func BlockedReasons(p *correlate.Partition) []string { return blockedNotes(p) }
