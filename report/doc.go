@@ -36,6 +36,9 @@
 //	INSIDE     in stages inside, of which no more is known
 //	UNKNOWN    the recording does not say
 //
+// These two come always. Further ones come only in full, or where no stage was
+// seen: then functions and threads are all that there is.
+//
 // The third table is about single complete spans: their wall time and their
 // largest parts, those of the stage itself by function, with the stages inside
 // as one part. %MEAN is a part's share of the mean span. Percentiles are exact

@@ -29,7 +29,7 @@ var percentage = regexp.MustCompile(`(\d+\.\d)%`)
 
 // Every row of both tables of parts is 100.0 %, also as it is printed.
 func TestPartsSumTo100Percent(t *testing.T) {
-	text := textOf(t, recordingtest.Pipeline(), TextOptions{})
+	text := textOf(t, recordingtest.Pipeline(), TextOptions{Full: true})
 	rows := 0
 	for _, title := range []string{"WALL TIME OF", threadParts} {
 		for _, line := range section(t, text, title) {
@@ -100,7 +100,7 @@ func TestPartColumnsHoldEveryKindOnce(t *testing.T) {
 
 // A recording that does not say what wall times consist of shows no zeros.
 func TestTextWithoutParts(t *testing.T) {
-	text := textOf(t, noPython(), TextOptions{})
+	text := textOf(t, noPython(), TextOptions{Full: true})
 	if !strings.Contains(text, "The recording has no parts of wall time") || strings.Contains(text, "GIL WAIT") {
 		t.Errorf("the report does not say that there are no parts:\n%s", text)
 	}
@@ -108,7 +108,7 @@ func TestTextWithoutParts(t *testing.T) {
 
 // Threads without any stage have a row and, where their name says it, a role.
 func TestTextThreadsWithoutStages(t *testing.T) {
-	rows := strings.Join(section(t, textOf(t, recordingtest.Pipeline(), TextOptions{}), threadParts), "\n")
+	rows := strings.Join(section(t, textOf(t, recordingtest.Pipeline(), TextOptions{Full: true}), threadParts), "\n")
 	for _, want := range []string{`(?m)^pt_autograd_0  4260  autograd +30\.0 s`, `(?m)^python3 +4254 +none +30\.0 s`} {
 		if !regexp.MustCompile(want).MatchString(rows) {
 			t.Errorf("no row %s in:\n%s", want, rows)

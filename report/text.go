@@ -13,8 +13,9 @@ import (
 
 // TextOptions says how the table is set.
 type TextOptions struct {
-	Width int // cells in a line; 0 is 100
-	Top   int // calls named below each stage; 0 is 3
+	Width int  // cells in a line; 0 is 100
+	Top   int  // calls named below each stage; 0 is 3
+	Full  bool // also the tables of single spans, functions and threads
 }
 
 const (
@@ -24,7 +25,27 @@ const (
 	mostThreads  = 12 // rows of the table of threads
 )
 
-// Text writes the tables that close a recording.
+// sections are the parts of the report in order. Those of which a first look has
+// no need are left out unless all is asked for.
+var sections = []struct {
+	write func(*text)
+	full  bool
+}{
+	{(*text).writeHead, false},
+	{(*text).writeStages, false},
+	{(*text).writeParts, false},
+	{(*text).writeIterations, true},
+	{(*text).writeSymbols, true},
+	{(*text).writeThreads, true},
+	{(*text).writeThreadParts, true},
+	{(*text).writeLosses, false},
+	{(*text).writeCost, false},
+	{(*text).writeGPU, false},
+	{(*text).writeWarnings, false},
+}
+
+// Text writes the tables that close a recording. Without stages, functions and
+// threads are all that there is to see, so then nothing is left out.
 func Text(w io.Writer, l *correlate.Ledger, o TextOptions) error {
 	t := &text{
 		ledger: l,
@@ -32,17 +53,15 @@ func Text(w io.Writer, l *correlate.Ledger, o TextOptions) error {
 		top:    cmp.Or(max(o.Top, 0), defaultTop),
 		gil:    gilColumns(l),
 	}
-	t.writeHead()
-	t.writeStages()
-	t.writeParts()
-	t.writeIterations()
-	t.writeSymbols()
-	t.writeThreads()
-	t.writeThreadParts()
-	t.writeLosses()
-	t.writeCost()
-	t.writeGPU()
-	t.writeWarnings()
+	full := o.Full || len(l.Stages) == 0
+	for _, s := range sections {
+		if full || !s.full {
+			s.write(t)
+		}
+	}
+	if !full {
+		t.printf("\nSingle spans, functions and threads: --full\n")
+	}
 	if _, err := io.WriteString(w, t.String()); err != nil {
 		return fmt.Errorf("writing report: %w", err)
 	}

@@ -158,11 +158,14 @@ func troubled() *recording.Recording {
 func TestText(t *testing.T) {
 	for name, make := range recordings {
 		t.Run(name, func(t *testing.T) {
-			golden(t, name+".txt", textOf(t, make(), TextOptions{}))
+			golden(t, name+".txt", textOf(t, make(), TextOptions{Full: true}))
 		})
 	}
+	t.Run("pipeline-short", func(t *testing.T) {
+		golden(t, "pipeline-short.txt", textOf(t, recordingtest.Pipeline(), TextOptions{}))
+	})
 	t.Run("pipeline-72", func(t *testing.T) {
-		golden(t, "pipeline-72.txt", textOf(t, recordingtest.Pipeline(), TextOptions{Width: 72, Top: 1}))
+		golden(t, "pipeline-72.txt", textOf(t, recordingtest.Pipeline(), TextOptions{Width: 72, Top: 1, Full: true}))
 	})
 }
 
@@ -170,7 +173,7 @@ func TestReportsOfAnything(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for range 200 {
 		r := recordingtest.Random(rng)
-		for _, c := range textOf(t, r, TextOptions{Width: rng.IntN(200), Top: rng.IntN(9)}) {
+		for _, c := range textOf(t, r, TextOptions{Width: rng.IntN(200), Top: rng.IntN(9), Full: rng.IntN(2) == 0}) {
 			if c != '\n' && (c < ' ' || c == '\u202e' || c == '\u2028') {
 				t.Fatalf("the report contains %q", c)
 			}
@@ -184,7 +187,7 @@ func TestReportsOfAnything(t *testing.T) {
 func TestTextFitsTheWidth(t *testing.T) {
 	for name, make := range recordings {
 		for _, width := range []int{0, 100, 120, 200} {
-			for _, line := range strings.Split(textOf(t, make(), TextOptions{Width: width}), "\n") {
+			for _, line := range strings.Split(textOf(t, make(), TextOptions{Width: width, Full: true}), "\n") {
 				limit := width
 				if width == 0 {
 					limit = 100

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,6 +30,7 @@ type recordConfig struct {
 	Save        string // the Recording, "" for none
 	ReadyFile   string // created when every probe is live, "" for none
 	Format      string // of the table
+	Full        bool   // every table
 	StageFrames bool
 	NoGPU       bool
 	Quiet       bool
@@ -38,9 +39,11 @@ type recordConfig struct {
 	mechanism string
 }
 
+const fullHelp = "print all tables, also those of single spans, functions and threads"
+
 func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.IntVarP(&c.Agent.PID, "pid", "p", 0, "process to attach to")
-	f.DurationVarP(&c.Agent.Duration, "duration", "d", 0, "how long to record, 0: until interrupted")
+	f.VarP((*durationValue)(&c.Agent.Duration), "duration", "d", "how long to record, 0: until interrupted")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
@@ -53,6 +56,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
+	f.BoolVar(&c.Full, "full", false, fullHelp)
 	f.BoolVarP(&c.Quiet, "quiet", "q", false, "print warnings and errors only")
 	f.BoolVarP(&c.Verbose, "verbose", "v", false, "say what is being done")
 }
@@ -111,7 +115,7 @@ func differentFiles(files []namedFile) error {
 		if f.path == "" {
 			continue
 		}
-		path := filepath.Clean(f.path)
+		path := place(f.path)
 		if other, ok := named[path]; ok {
 			return &usageError{fmt.Errorf("%s and %s name the same file %q", other, f.flag, f.path)}
 		}
@@ -119,6 +123,25 @@ func differentFiles(files []namedFile) error {
 	}
 	return nil
 }
+
+// durationValue is a flag of a duration. One that is too short to be told from
+// 0 is refused, since 0 means something else.
+type durationValue time.Duration
+
+func (v *durationValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d == 0 && strings.ContainsAny(text, "123456789") {
+		return fmt.Errorf("%q is less than a nanosecond", text)
+	}
+	*v = durationValue(d)
+	return nil
+}
+
+func (v *durationValue) String() string { return time.Duration(*v).String() }
+func (v *durationValue) Type() string   { return "duration" }
 
 func validateFormat(format string) error {
 	if !slices.Contains([]string{formatText, formatJSON}, format) {

@@ -47,10 +47,22 @@ func (o *outputs) open(path string) (io.Writer, error) {
 // serial tells the files in the making apart.
 var serial atomic.Uint32
 
-func newOutput(path string) (*output, error) {
+// place is where a file that is written to path comes to lie: symbolic links on
+// the way are followed, also where the file does not exist yet.
+func place(path string) string {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
 	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
+}
+
+func newOutput(path string) (*output, error) {
+	path = place(path)
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:

@@ -147,3 +147,39 @@ func TestOutputsThatCannotBeCommitted(t *testing.T) {
 		t.Errorf("directory holds %q, want no rest of the output", got)
 	}
 }
+
+// One file by two ways is one file, also one that does not exist yet.
+func TestDifferentFilesSeesThroughLinks(t *testing.T) {
+	dir := t.TempDir()
+	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")
+	if err := os.Mkdir(real, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(real, "there"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"link": "real", "one": "real/there", "two": "link/there"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]struct {
+		a, b string
+		same bool
+	}{
+		"two links":           {filepath.Join(dir, "one"), filepath.Join(dir, "two"), true},
+		"link and file":       {filepath.Join(dir, "one"), filepath.Join(real, "there"), true},
+		"linked folder":       {filepath.Join(link, "new"), filepath.Join(real, "new"), true},
+		"two files":           {filepath.Join(link, "new"), filepath.Join(real, "newer"), false},
+		"no such folder":      {filepath.Join(dir, "no", "x"), filepath.Join(dir, "no", "y"), false},
+		"no folder, the same": {filepath.Join(dir, "no", "x"), filepath.Join(dir, "no", ".", "x"), true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := differentFiles([]namedFile{{"--output", c.a}, {"--save", c.b}})
+			if (err != nil) != c.same {
+				t.Errorf("differentFiles(%q, %q) = %v, want an error: %t", c.a, c.b, err, c.same)
+			}
+		})
+	}
+}

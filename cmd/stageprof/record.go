@@ -221,7 +221,7 @@ func (r *recorder) finish(rec *recording.Recording) error {
 	if written == nil {
 		r.log.Info("profile written", "file", r.config.Output)
 	}
-	return errors.Join(written, printTable(r.stdout, ledger, r.config.Format))
+	return errors.Join(written, printTable(r.stdout, ledger, r.config.Format, r.config.Full))
 }
 
 func writeRecording(w io.Writer, ledger *correlate.Ledger) error {

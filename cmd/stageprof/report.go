@@ -19,6 +19,7 @@ import (
 type reportConfig struct {
 	Files       profileFiles
 	Format      string
+	Full        bool
 	StageFrames bool
 }
 
@@ -34,6 +35,7 @@ func (c *reportConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Files.Stages, "stages-out", "", "write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Files.Spans, "spans", "", "write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
+	f.BoolVar(&c.Full, "full", false, fullHelp)
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 }
 
@@ -88,7 +90,7 @@ func (c *reportConfig) run(path string, stdout io.Writer) error {
 	if err := writeAll(writers, &files, ledger); err != nil {
 		return err
 	}
-	return printTable(stdout, ledger, c.Format)
+	return printTable(stdout, ledger, c.Format, c.Full)
 }
 
 func readLedger(path string) (*correlate.Ledger, error) {
@@ -144,9 +146,9 @@ func writeAll(writers []fileWriter, files *outputs, ledger *correlate.Ledger) er
 	return files.commit()
 }
 
-func printTable(w io.Writer, ledger *correlate.Ledger, format string) error {
+func printTable(w io.Writer, ledger *correlate.Ledger, format string, full bool) error {
 	if format == formatJSON {
 		return report.JSON(w, ledger)
 	}
-	return report.Text(w, ledger, report.TextOptions{Width: terminalWidth(w)})
+	return report.Text(w, ledger, report.TextOptions{Width: terminalWidth(w), Full: full})
 }

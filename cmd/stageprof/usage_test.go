@@ -34,6 +34,8 @@ func TestRecordFlags(t *testing.T) {
 		"duration no unit":     {[]string{"--pid=1", "--duration=30"}, "missing unit"},
 		"duration no number":   {[]string{"--pid=1", "--duration=soon"}, "soon"},
 		"duration overflows":   {[]string{"--pid=1", "--duration=9999999h"}, "9999999h"},
+		"less than 1 ns":       {[]string{"--pid=1", "--duration=0.5ns"}, "less than a nanosecond"},
+		"zero seconds":         {[]string{"--pid=1", "--duration=0.0s"}, ""},
 		"duration of years":    {[]string{"--pid=1", "--duration=87600h"}, "87600h"},
 		"json":                 {[]string{"--pid=1", "--format=json"}, ""},
 		"unknown format":       {[]string{"--pid=1", "--format=xml"}, `"xml"`},
