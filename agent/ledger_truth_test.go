@@ -35,11 +35,12 @@ type spent struct {
 // slack is how far the ledger's time on the CPU, or on a run queue, may be from
 // what the scheduler's own clock says. Most stages differ by less than 0.1 ms.
 // But the scheduler reads its clock at the beginning of a switch and at a
-// wake-up, the ledger later, in a tracepoint: microseconds each time, and some
-// milliseconds when a virtual machine is paused just there, or when the kernel
-// leaves out a tracepoint's programs for a moment. And the scheduler's clock is
-// the raw time stamp counter, while CLOCK_MONOTONIC is slewed by up to 0.05 % to
-// follow the network's time. What is compared is 30 ms and more.
+// wake-up, the ledger later, in a tracepoint: microseconds each time. When a
+// virtual machine is paused, for some milliseconds, the scheduler's clock leaves
+// that out as stolen time, while to the ledger the thread is on the CPU. And the
+// scheduler's clock is the raw time stamp counter, while CLOCK_MONOTONIC is
+// slewed by up to 0.05 % to follow the network's time. What is compared is 30 ms
+// and more.
 func slack(switches, wall uint64) uint64 {
 	return uint64(10*time.Millisecond) + switches*uint64(20*time.Microsecond) + wall/1000
 }
