@@ -126,31 +126,16 @@ func TestStagesLabels(t *testing.T) {
 	}
 }
 
-// The flame graph of a stage is its whole wall time, with or without parts.
+// The time below a stage is its whole wall time, with or without parts.
 func TestStagesSumToTheWall(t *testing.T) {
-	bare := recordingtest.Pipeline()
-	for i := range bare.Stages {
-		bare.Stages[i].Parts, bare.Stages[i].PartialParts = recording.Parts{}, recording.Parts{}
-	}
-	for name, r := range map[string]*recording.Recording{"parts": recordingtest.Pipeline(), "no parts": bare, "nested": nestedStages()} {
+	for name, r := range wallTimes() {
 		t.Run(name, func(t *testing.T) {
 			wall, spans := map[string]int64{}, map[string]int64{}
 			for key, v := range values(makeStages(t, r)) {
-				path := key
-				if last := strings.LastIndex(key, ";"); v[stageWall] > 0 {
-					path = key[:last]
+				if v[stageSpans] > 0 {
+					spans[key] += v[stageSpans]
 				}
-				for { // of the stage and those around it
-					wall[path] += v[stageWall]
-					if v[stageSpans] > 0 && path == key {
-						spans[path] += v[stageSpans]
-					}
-					last := strings.LastIndex(path, ";")
-					if last == -1 {
-						break
-					}
-					path = path[:last]
-				}
+				addToAll(wall, key, v[stageWall])
 			}
 			for _, s := range correlate.Build(r).Stages {
 				if s.Spans == nil {
@@ -162,6 +147,27 @@ func TestStagesSumToTheWall(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// wallTimes are Recordings whose stages have parts, or none, or stages inside.
+func wallTimes() map[string]*recording.Recording {
+	bare := recordingtest.Pipeline()
+	for i := range bare.Stages {
+		bare.Stages[i].Parts, bare.Stages[i].PartialParts = recording.Parts{}, recording.Parts{}
+	}
+	return map[string]*recording.Recording{"parts": recordingtest.Pipeline(), "no parts": bare, "nested": nestedStages()}
+}
+
+// addToAll adds a value to a stack and to all stacks that it begins with.
+func addToAll(sums map[string]int64, stack string, value int64) {
+	for {
+		sums[stack] += value
+		last := strings.LastIndex(stack, ";")
+		if last == -1 {
+			return
+		}
+		stack = stack[:last]
 	}
 }
 

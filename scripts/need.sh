@@ -23,6 +23,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     gcc) command -v gcc && echo '#include <stdlib.h>' | gcc -E - ;;
     libbpf-headers) [ -e /usr/include/bpf/bpf_core_read.h ] ;;
     g++) command -v g++ && echo '#include <cstdlib>' | g++ -x c++ -E - ;;
+    browser) "${0%/*}/browser.sh" ;;
     *) command -v "$(program "$1")" ;;
     esac >/dev/null 2>&1
 }
@@ -45,6 +46,7 @@ packages() {
     libbpf-headers) echo libbpf-dev ;;
     bpftool) bpftool_package ;;
     unshare) echo util-linux ;;
+    browser) echo chromium-headless-shell ;;
     *) echo "$1" ;;
     esac
 }
