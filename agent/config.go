@@ -43,6 +43,9 @@ type Config struct {
 	Mechanism probe.Mechanism // "": probe.Auto
 	// StagesFrom names the sources of stages, see Sources; nil: the markers.
 	StagesFrom []string
+	// StageMatch is a regular expression: only stages with a match of it in their
+	// name are stages, the others are as if they were not there. "": all.
+	StageMatch string
 	Wait       bool // for the driver to be mapped, instead of ErrNoDriver
 
 	Version string   // of stageprof, for the Recording
@@ -95,6 +98,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(Sources(), source) {
 			return fmt.Errorf("%w: stage source %q is none of %v", ErrUsage, source, Sources())
 		}
+	}
+	if _, err := compileStageMatch(c.StageMatch); err != nil {
+		return err
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -338,7 +338,7 @@ func (d *drain) addUntouched(dump []byte) error {
 	}
 	for _, state := range states {
 		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
-			d.addWholeWindow(d.thread(state.Serial), s, partsOf(state.Outside.Parts))
+			d.addWholeWindow(d.thread(state.Serial), d.shown(s.open), partsOf(state.Outside.Parts))
 		}
 	}
 	return d.addUntouchedProcess()
@@ -351,8 +351,8 @@ func (d *drain) addUntouchedProcess() error {
 		return fmt.Errorf("reading the process's stages: %w", err)
 	}
 	for _, r := range d.registries {
-		if state.Seeded == 0 && len(r.process.open) > 0 {
-			d.addWholeWindow(-1, r.process, recording.Parts{})
+		if open := d.shown(r.process.open); state.Seeded == 0 && len(open) > 0 {
+			d.addWholeWindow(-1, open, recording.Parts{})
 		}
 	}
 	return nil
@@ -360,20 +360,20 @@ func (d *drain) addUntouchedProcess() error {
 
 // addWholeWindow adds the stages that were open during the whole window, or the
 // time outside any stage if none was.
-func (d *drain) addWholeWindow(thread int, s slot, parts recording.Parts) {
+func (d *drain) addWholeWindow(thread int, open []openStage, parts recording.Parts) {
 	wall := d.windowEnd - d.startMono
-	if len(s.open) == 0 {
+	if len(open) == 0 {
 		d.r.Stages = append(d.r.Stages, recording.Stage{Thread: thread, Path: d.pathOf(nil), WallNS: total(parts), Parts: parts})
 		return
 	}
 	var names []string
-	for i, stage := range s.open {
+	for i, stage := range open {
 		names = append(names, stage.name)
 		row := recording.Stage{
 			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall,
 			PartialCPUNS: parts.RunningNS + parts.CUDACPUNS,
 		}
-		if i+1 < len(s.open) {
+		if i+1 < len(open) {
 			row.PartialChildNS = wall
 		} else {
 			row.PartialParts = parts

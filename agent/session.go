@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stageprof/agent/calibrate"
+	"stageprof/agent/match"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/bpf"
@@ -23,6 +24,8 @@ type session struct {
 	mechanism probe.Mechanism
 	attacher  probe.Attacher
 	objects   bpf.ProbeObjects
+
+	stageMatch *match.Table // which stages are wanted, nil: all
 
 	probes    probe.Links // on the target: driver, markers, loader
 	kernel    probe.Links // tracepoints of threads that come and go

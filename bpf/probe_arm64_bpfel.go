@@ -115,6 +115,14 @@ const (
 	ProbeMarkerMARKER_PROCESS_END   ProbeMarker = 3
 )
 
+type ProbeNameMatch struct {
+	_      structs.HostLayout
+	Class  [256]uint8
+	Start  uint16
+	Accept uint16
+	Next   [16384]uint16
+}
+
 type ProbePart uint32
 
 const (
@@ -290,7 +298,7 @@ type ProbeThreadState struct {
 	Tls         uint64
 	Slot        uint64
 	Depth       uint32
-	Foreign     uint32
+	Markers     uint32
 	StagePath   uint32
 	Seeded      uint32
 	Deeper      uint32
@@ -305,6 +313,7 @@ type ProbeThreadState struct {
 		CallsBase uint16
 		Source    uint8
 		Cut       uint8
+		Hidden    [8]uint16
 	}
 	Open [32]struct {
 		_         structs.HostLayout
@@ -316,6 +325,7 @@ type ProbeThreadState struct {
 		CallsBase uint16
 		Source    uint8
 		Cut       uint8
+		Hidden    [8]uint16
 	}
 	Calls [64]struct {
 		_       structs.HostLayout
@@ -335,6 +345,9 @@ const (
 	ProbeMapCalls         = "calls"
 	ProbeMapCounters      = "counters"
 	ProbeMapGraphTasks    = "graph_tasks"
+	ProbeMapHiddenNames   = "hidden_names"
+	ProbeMapHiddenTexts   = "hidden_texts"
+	ProbeMapNameMatches   = "name_matches"
 	ProbeMapNames         = "names"
 	ProbeMapPaths         = "paths"
 	ProbeMapProcessStages = "process_stages"
@@ -361,6 +374,7 @@ const (
 	ProbeVarGil           = "gil"
 	ProbeVarGilMethod     = "gil_method"
 	ProbeVarLoaderEvents  = "loader_events"
+	ProbeVarMatching      = "matching"
 	ProbeVarProcessSlot   = "process_slot"
 	ProbeVarSharedTypes   = "shared_types"
 	ProbeVarTargetEnded   = "target_ended"
@@ -435,6 +449,9 @@ type ProbeMapSpecs struct {
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
+	HiddenNames   *ebpf.MapSpec `ebpf:"hidden_names"`
+	HiddenTexts   *ebpf.MapSpec `ebpf:"hidden_texts"`
+	NameMatches   *ebpf.MapSpec `ebpf:"name_matches"`
 	Names         *ebpf.MapSpec `ebpf:"names"`
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
@@ -453,6 +470,7 @@ type ProbeVariableSpecs struct {
 	Gil          *ebpf.VariableSpec `ebpf:"gil"`
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
+	Matching     *ebpf.VariableSpec `ebpf:"matching"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
@@ -485,6 +503,9 @@ type ProbeMaps struct {
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
+	HiddenNames   *ebpf.Map `ebpf:"hidden_names"`
+	HiddenTexts   *ebpf.Map `ebpf:"hidden_texts"`
+	NameMatches   *ebpf.Map `ebpf:"name_matches"`
 	Names         *ebpf.Map `ebpf:"names"`
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
@@ -501,6 +522,9 @@ func (m *ProbeMaps) Close() error {
 		m.Calls,
 		m.Counters,
 		m.GraphTasks,
+		m.HiddenNames,
+		m.HiddenTexts,
+		m.NameMatches,
 		m.Names,
 		m.Paths,
 		m.ProcessStages,
@@ -520,6 +544,7 @@ type ProbeVariables struct {
 	Gil          *ebpf.Variable `ebpf:"gil"`
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
+	Matching     *ebpf.Variable `ebpf:"matching"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`

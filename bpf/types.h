@@ -7,12 +7,14 @@
 #ifndef STAGEPROF_TYPES_H
 #define STAGEPROF_TYPES_H
 
-#define MAX_DEPTH 32    /* open stages kept per thread; the marker library keeps 64 */
-#define SLOT_DEPTH 64   /* open stages in a slot of the marker library */
-#define SPAN_CALLS 16   /* kinds of calls kept per span */
-#define CALL_STACK 64   /* of all open stages of a thread together */
-#define NAME_SIZE 128   /* a stage name's text with its NUL */
-#define HIST_BUCKETS 32 /* log2 of nanoseconds */
+#define MAX_DEPTH 32      /* open stages kept per thread; the marker library keeps 64 */
+#define SLOT_DEPTH 64     /* open stages in a slot of the marker library */
+#define SPAN_CALLS 16     /* kinds of calls kept per span */
+#define CALL_STACK 64     /* of all open stages of a thread together */
+#define NAME_SIZE 128     /* a stage name's text with its NUL */
+#define HIST_BUCKETS 32   /* log2 of nanoseconds */
+#define SOURCES 8         /* room for kinds of enum source; a power of two */
+#define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
 
 enum gil_state {
     GIL_NONE,
@@ -231,6 +233,16 @@ struct stage_name {
     u8 text[NAME_SIZE];
 };
 
+/* Which names become stages, as a deterministic automaton over a name's bytes and
+ * its NUL. A state is the offset of its row in next. */
+struct name_match {
+    u8 class[256]; /* of a byte: its column */
+    u16 start;
+    u16 accept; /* the state after the NUL of a name that matches */
+    u16 next[MATCH_CELLS];
+};
+_Static_assert(sizeof(struct name_match) == 260 + 2 * MATCH_CELLS, "name_match");
+
 struct thread_info {
     u32 tid;
     u32 ns_tid;
@@ -244,11 +256,12 @@ struct open_stage {
     u64 child_cpu; /* CPU time of closed child stages */
     u64 parts[PARTS];
     u32 path;
-    u16 calls_base; /* its kinds of calls in the thread's stack of them */
-    u8 source;      /* what opened it, and has to close it */
-    u8 cut;         /* it was not seen to begin */
+    u16 calls_base;      /* its kinds of calls in the thread's stack of them */
+    u8 source;           /* what opened it, and has to close it */
+    u8 cut;              /* it was not seen to begin */
+    u16 hidden[SOURCES]; /* open ranges inside it that are no stages, by what opened them */
 };
-_Static_assert(sizeof(struct open_stage) == 32 + 8 * PARTS, "open_stage");
+_Static_assert(sizeof(struct open_stage) == 48 + 8 * PARTS, "open_stage");
 
 /* What is known of one thread, in task local storage: it comes and goes with
  * the thread, and only the thread itself and the scheduler switching it write to it. */
@@ -282,7 +295,7 @@ struct thread_state {
     /* Stages. */
     u64 slot;                  /* the thread's slot in the marker library, once known */
     u32 depth;                 /* open stages, also those beyond MAX_DEPTH */
-    u32 foreign;               /* of these, not opened by SOURCE_MARKER */
+    u32 markers;               /* opened by SOURCE_MARKER, hidden ones too: the slot's depth */
     u32 stage_path;            /* path of the innermost open stage */
     u32 seeded;                /* the stack is followed since it was known */
     u32 deeper;                /* open ranges of other sources that are too deep to be kept */

@@ -52,6 +52,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time")
 	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
 	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", "))
+	f.StringVar(&c.Agent.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
 	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")

@@ -39,7 +39,8 @@ spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Grou
 --stages-from takes a list of sources of stages: the marker library (markers), the
 push/pop ranges of NVTX (nvtx), PyTorch's record_function (record-function), which
 PyTorch's optimizers and data loaders call by themselves. All feed one stack of
-stages per thread. "stageprof doctor --pid PID" says what a process offers.`,
+stages per thread. "stageprof doctor --pid PID" says what a process offers.
+--stage-match leaves of all these only the stages whose name matches.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz
@@ -53,6 +54,9 @@ stages per thread. "stageprof doctor --pid PID" says what a process offers.`,
 
   # no markers in the code: what PyTorch and NVTX call their parts
   sudo stageprof record --pid 4242 --stages-from nvtx,record-function -d 30s
+
+  # a few of them only
+  sudo stageprof record --pid 4242 --stages-from record-function --stage-match '^Optimizer\.step' -d 30s
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,
