@@ -96,9 +96,11 @@ func (s *session) attachAll(ctx context.Context) error {
 		s.attachMarkerLibs,
 		s.attachAutograd,
 		s.attachSources,
+		s.attachFunctions,
 		s.attachDrivers,
 		s.lookAgain,
 		s.warnOfSources,
+		s.warnOfFunctions,
 		s.openWindow,
 	)
 }

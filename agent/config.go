@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"stageprof/agent/probe"
@@ -94,9 +95,12 @@ func (c *Config) Validate() error {
 	if len(c.StagesFrom) == 0 {
 		c.StagesFrom = []string{SourceMarkers}
 	}
+	if _, err := c.functionPatterns(); err != nil {
+		return err
+	}
 	for _, source := range c.StagesFrom {
-		if !slices.Contains(Sources(), source) {
-			return fmt.Errorf("%w: stage source %q is none of %v", ErrUsage, source, Sources())
+		if !slices.Contains(Sources(), source) && !strings.HasPrefix(source, functionPrefix) {
+			return fmt.Errorf("%w: stage source %q is none of %v, nor function:LIB:SYMBOL", ErrUsage, source, Sources())
 		}
 	}
 	if _, err := compileStageMatch(c.StageMatch); err != nil {

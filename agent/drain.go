@@ -107,7 +107,7 @@ func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 		Absent:   s.plan.absent(),
 		Warnings: s.warnings,
 	}
-	if s.markerLibs+s.rangePoints == 0 {
+	if s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
 		r.Warnings = append(r.Warnings, noMarkers)
 	}
 	if python := s.plan.Python; python.Path != "" {
@@ -166,6 +166,7 @@ func entries[K, V any](m *ebpf.Map, each func(K, V)) error {
 
 func (d *drain) readNames() error {
 	d.text, d.parents = map[uint64]string{}, map[uint32]bpf.ProbePathKey{}
+	defer d.nameFunctions()
 	return errors.Join(
 		entries(d.objects.Names, func(address uint64, name bpf.ProbeStageName) { d.text[address] = cText(name.Text[:]) }),
 		entries(d.objects.Paths, func(key bpf.ProbePathKey, id uint32) { d.parents[id] = key }),

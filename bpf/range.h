@@ -88,7 +88,7 @@ static __always_inline void range_hit_thread(struct thread_state *state, u64 coo
     u8 source = RANGE_SOURCE(cookie);
 
     if (RANGE_ACTION(cookie) == RANGE_POP)
-        stage_close(state, now, source);
+        stage_close(state, now, source, false);
     else
         stage_push(state, text_name(range_text(cookie, argument)), now, source);
 }

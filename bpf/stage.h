@@ -391,8 +391,8 @@ static __always_inline void stage_seed(struct thread_state *state)
 
 /* Closes the innermost stage of a source, and whatever was left open in it by
  * others; a hidden one closes nothing else. One that was opened before the window
- * is not there: nothing happens. */
-__noinline int stage_close(struct thread_state *state, u64 now, u8 source)
+ * is not there: nothing happens. `cut` says that its end was missed. */
+__noinline int stage_close(struct thread_state *state, u64 now, u8 source, bool cut)
 {
     u32 found;
 
@@ -419,7 +419,7 @@ __noinline int stage_close(struct thread_state *state, u64 now, u8 source)
         return 0;
     for (int i = 0; i < MAX_DEPTH && state->depth > found; i++)
         stage_pop(state, now, true);
-    stage_pop(state, now, false);
+    stage_pop(state, now, cut);
     return 0;
 }
 
@@ -466,7 +466,7 @@ static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 
     if (state->depth > MAX_DEPTH || top->source == source)
         stage_pop(state, now, false);
     else
-        stage_close(state, now, source);
+        stage_close(state, now, source, false);
 }
 
 /* The time outside any stage, as a row without spans. */

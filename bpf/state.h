@@ -144,6 +144,20 @@ struct {
 } graph_tasks SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, MAX_FUNCTIONS);
+    __type(key, u32);
+    __type(value, struct function);
+} functions SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct region_key);
+    __type(value, struct region_row);
+} regions SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, COUNTERS);
     __type(key, u32);

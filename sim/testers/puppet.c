@@ -31,6 +31,8 @@
 //   nvtx FILE             opens a library of NVTX: there is none before
 //   push NAME, pop        a range of NVTX, which the truth's tags know nothing of
 //   ranges N              N times push of a name that was not there before, launch 1, pop
+//   library FILE          opens a library of functions to call (libfunctions)
+//   call FUNCTION N       calls one of them with N and a function that launches once
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -296,6 +298,28 @@ static void ranges(const char *count) {
     }
 }
 
+static void *functions;
+
+static void open_functions(const char *path) {
+    functions = open_library(path);
+}
+
+static void launch_once(void) {
+    launch("1");
+}
+
+static void call_function(const char *arguments) {
+    void (*function)(long, void (*)(void));
+    char name[LINE];
+    long number;
+    if (sscanf(arguments, "%4351s %ld", name, &number) != 2)
+        tester_fail("call: a function and a number are needed, not \"%s\"", arguments);
+    *(void **)&function = dlsym(functions, name);
+    if (!function)
+        tester_fail("looking for a function: %s", dlerror());
+    function(number, launch_once);
+}
+
 // Handing over: the thread sleeps while it has no order, the first thread while it has one.
 
 static void set_order(struct puppet *p, const char *order) {
@@ -372,6 +396,8 @@ static void obey(const char *order) {
         {"push", NULL, push},
         {"pop", pop, NULL},
         {"ranges", NULL, ranges},
+        {"library", NULL, open_functions},
+        {"call", NULL, call_function},
     };
     size_t length = strcspn(order, " ");
     const char *argument = order + length + (order[length] == ' ');
