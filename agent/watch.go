@@ -137,7 +137,6 @@ func (s *session) attachNew() error {
 		s.rememberImages(),
 		s.attachAutograd(),
 		s.attachSources(),
-		s.attachFunctions(),
 		s.attachNewMarkers(),
 		s.attachNewDrivers(),
 		s.detectLatePython(),

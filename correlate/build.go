@@ -12,9 +12,14 @@ import (
 // Build joins the tables of r. Every cross reference in r must name a row that
 // exists, as recording.Read makes sure of. The Ledger refers to r, which must
 // not change any more.
-func Build(r *recording.Recording) *Ledger {
+func Build(r *recording.Recording) *Ledger { return BuildSkipping(r, Skip{}) }
+
+// BuildSkipping is Build with iterations left out of Stage.Iterations. No sum
+// is without them.
+func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 	b := &builder{
 		source:  r,
+		skip:    skip,
 		limit:   longest(r),
 		calls:   map[callKey]*callSum{},
 		stages:  forest{},
@@ -33,6 +38,7 @@ func Build(r *recording.Recording) *Ledger {
 
 type builder struct {
 	source *recording.Recording
+	skip   Skip
 	limit  uint64 // the longest duration that can be true
 
 	naming   naming
@@ -374,11 +380,15 @@ func (b *builder) divideTimes(l *Ledger) {
 	if outside.parts != nil {
 		l.PartsOutside = b.times.known(outside.partition())
 	}
-	spans := b.collectIterations()
+	series := l.Series(b.skip)
 	for i := range l.Stages {
-		if s := &l.Stages[i]; !s.Process {
-			b.divideStage(s, all)
-			s.Iterations = spans[s.Path.Joined].finish(s.Spans)
+		s := &l.Stages[i]
+		if s.Process {
+			continue
+		}
+		b.divideStage(s, all)
+		if one, ok := seriesOf(series, s.Path); ok && s.Spans != nil {
+			s.Iterations = one.describe(s.Spans)
 		}
 	}
 }

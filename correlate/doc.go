@@ -88,6 +88,45 @@
 // percentiles of these are exact, of complete spans only; the Recording may
 // hold fewer of them than there were, which Iterations.Missing counts.
 //
+// # Warm-up
+//
+// Iterations of a stage can be left out at the beginning of a recording, on
+// each thread by itself: a number of them, or the warm-up. What is usual is
+// taken from the second half of the thread's complete spans: the median of
+// their wall times, and as much on both sides as is a quarter of it, or five
+// times the median deviation from it if that is more. The warm-up is what comes
+// before the first three usual spans in a row, if more than half of it is
+// unusual (otherwise it is a stray span and nothing is left out). It can be slow
+// or fast. With fewer than 15 spans, or if the three do not come in the first
+// half, there is no saying: nothing is taken for warm-up.
+//
+// # Comparisons
+//
+// A Comparison is about iterations: one complete span of a stage is one. Its
+// numbers are means per iteration, because those of the parts sum to that of
+// the wall time, which medians do not, and because mean x iterations is the
+// total. They are of the single spans that the Recording has; a Recording
+// without them has means of wall time and nothing to test.
+//
+// A change is significant if P is below a level. P is the largest of these
+// p-values, which come from golang.org/x/perf/benchmath:
+//
+//   - Welch's t-test of the iterations of all runs of both sides; the U-test
+//     where all values of either side are alike, such as numbers of calls.
+//   - With fewer than 10 iterations on a side also the Mann-Whitney U-test:
+//     then a mean is not normal enough.
+//   - With two or more runs on each side also Welch's t-test of the runs' means:
+//     iterations of one run are alike for reasons that another run does not
+//     have.
+//
+// The impact of a stage is its change per iteration x the iterations of a run
+// after; of a stage that is gone, those of a run before. Significant changes
+// come before others, those with the largest impact first.
+//
+// Parts, driver time and calls are those of the stage itself, the time in the
+// stages inside being one part. Adopted calls are known in sums only: they have
+// a mean per iteration and no P.
+//
 // # Whose calls
 //
 // A stage's own calls are those of attribution own: the thread that opened the

@@ -18,6 +18,7 @@ type Span struct {
 	BeginNS uint64 // CLOCK_MONOTONIC
 	Partial bool   // cut by the edge of the window
 	Partition
+	Record *recording.Span // the span itself, which also counts its calls
 }
 
 // Spans yields the single spans that the Recording has, in the order in which
@@ -28,7 +29,7 @@ func (l *Ledger) Spans() iter.Seq[Span] {
 			s := &l.Source.Spans[i]
 			if !yield(Span{
 				Thread: l.ThreadOf[s.Thread], Path: l.Paths[s.Path],
-				BeginNS: s.BeginNS, Partial: s.Partial, Partition: divideSpan(l.Source, s),
+				BeginNS: s.BeginNS, Partial: s.Partial, Partition: divideSpan(l.Source, s), Record: s,
 			}) {
 				return
 			}
@@ -58,9 +59,11 @@ func spanCalls(r *recording.Recording, calls []recording.SpanCall) []callTime {
 }
 
 // Iterations describes the complete spans of a stage, one by one. Its numbers
-// are exact for the spans that it is about.
+// are exact for the spans that it is about. Without any, only the counts have a
+// meaning.
 type Iterations struct {
-	Count   uint64 // spans that the Recording has one by one
+	Count   uint64 // spans that the Recording has one by one, those that are skipped left out
+	Skipped uint64 // see Skip
 	Missing uint64 // complete spans that it has in sums only
 	Wall    Distribution
 	Parts   []PartDistribution // the largest in sum first
@@ -85,37 +88,19 @@ type iterations struct {
 	parts map[PartName][]uint64 // only those that are not 0
 }
 
-func (b *builder) collectIterations() map[string]*iterations {
-	all := map[string]*iterations{}
-	for i := range b.source.Spans {
-		s := &b.source.Spans[i]
-		if s.Partial || s.WallNS > b.limit {
-			continue
-		}
-		path := b.paths[s.Path].Joined
-		if all[path] == nil {
-			all[path] = &iterations{parts: map[PartName][]uint64{}}
-		}
-		p := divideSpan(b.source, s)
-		all[path].add(&p)
-	}
-	return all
-}
-
-func (it *iterations) add(p *Partition) {
-	it.wall = append(it.wall, p.WallNS)
-	for _, part := range p.Parts {
-		it.parts[part.PartName] = append(it.parts[part.PartName], part.NS)
-	}
-}
-
-func (it *iterations) finish(spans *Spans) *Iterations {
-	if it == nil || spans == nil {
-		return nil
+// describe describes a stage's single spans.
+func (s *Series) describe(spans *Spans) *Iterations {
+	it := &iterations{parts: map[PartName][]uint64{}}
+	for i := range s.Spans {
+		it.add(&s.Spans[i].Partition)
 	}
 	n := len(it.wall)
-	done := &Iterations{Count: uint64(n), Wall: distribution(it.wall, n)}
-	done.Missing = spans.Count - min(done.Count, spans.Count)
+	done := &Iterations{Count: uint64(n), Skipped: s.Skipped}
+	done.Missing = spans.Count - min(done.Count+done.Skipped, spans.Count)
+	if n == 0 {
+		return done
+	}
+	done.Wall = distribution(it.wall, n)
 	for name, ns := range it.parts {
 		done.Parts = append(done.Parts, PartDistribution{name, distribution(ns, n)})
 	}
@@ -123,6 +108,13 @@ func (it *iterations) finish(spans *Spans) *Iterations {
 		return cmp.Or(cmp.Compare(b.MeanNS, a.MeanNS), comparePartNames(a.PartName, b.PartName))
 	})
 	return done
+}
+
+func (it *iterations) add(p *Partition) {
+	it.wall = append(it.wall, p.WallNS)
+	for _, part := range p.Parts {
+		it.parts[part.PartName] = append(it.parts[part.PartName], part.NS)
+	}
 }
 
 // distribution describes n durations, of which those that are missing are 0.

@@ -86,11 +86,13 @@
 //	    threads   [{thread, tid, spans, calls: <total>, parts, parts_within}]
 //	    parts     <parts> of the wall time of the stage itself, complete and partial
 //	    parts_within  <parts> with the stages inside it
-//	    iterations  null when there are no single spans, else {count, missing, wall:
-//	              {mean_ns, p50_ns, p99_ns, max_ns}, parts: {name: the same}} of the
-//	              complete spans that were recorded one by one; missing is how many
-//	              there were beside them. Percentiles are exact. The part of a span
-//	              that is its stages inside is "child stages"
+//	    iterations  null when there are no single spans, else {count, skipped,
+//	              missing, wall: {mean_ns, p50_ns, p99_ns, max_ns}, parts: {name: the
+//	              same}} of the complete spans that were recorded one by one; skipped
+//	              is how many of them were left out as asked for, missing how many
+//	              there were beside them; wall is null when none is left. Percentiles
+//	              are exact. The part of a span that is its stages inside is "child
+//	              stages"
 //	outside       <breakdown> of the calls outside any stage
 //	parts_outside  <parts> of the time outside any stage, summed over threads
 //	all           <breakdown> of all calls
@@ -118,6 +120,31 @@
 //	<parts>       {name: ns}, null when nothing is known of them. They sum to the wall
 //	              time to the nanosecond; parts of 0 are left out. Names are as in
 //	              package correlate, e.g. "cuda blocked: cuStreamSynchronize [gil held]"
+//
+// # Comparisons
+//
+// CompareText, CompareCSV and CompareMarkdown write a table of changes, which
+// docs/semantics.md describes; the CSV has every metric of every stage: mean,
+// ends of its interval and number of iterations on both sides, change, ratio of
+// change (0.05 is 5 % more), p-value, impact, all in ns or calls as unit says,
+// and of the stage the iterations in a run and per second. What is not known is
+// empty. CompareJSON writes one object:
+//
+//	format        1
+//	headline      one line: what moved the wall clock most
+//	alpha, confidence, skip_first, skip_warmup
+//	before, after [{file, version, program, cmdline, pid, rank, duration_ns, calls,
+//	              lost_calls}]
+//	stages        [{stage_path, process, sides, iterations, per_s, impact_ns, metrics}],
+//	              the largest significant impact first; sides is both, before or
+//	              after; iterations (complete spans in a run) and per_s are {before,
+//	              after}
+//	    metrics   [{metric, unit, before, after, delta, delta_ratio, p, significant}]:
+//	              unit is ns or calls; before and after are null or {mean, low, high,
+//	              n}, low and high null unless n > 1; delta_ratio is null where there
+//	              was nothing before, p where nothing could be tested
+//	conditions    [{condition, failed, met: [text]}]
+//	warnings      [text]
 //
 // # Spans
 //

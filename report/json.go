@@ -108,8 +108,9 @@ type jsonParts map[string]uint64
 
 type jsonIterations struct {
 	Count   uint64                      `json:"count"`
+	Skipped uint64                      `json:"skipped"`
 	Missing uint64                      `json:"missing"`
-	Wall    jsonDistribution            `json:"wall"`
+	Wall    *jsonDistribution           `json:"wall"`
 	Parts   map[string]jsonDistribution `json:"parts"`
 }
 
@@ -372,7 +373,11 @@ func iterationsOf(it *correlate.Iterations) *jsonIterations {
 	for _, p := range it.Parts {
 		parts[p.String()] = jsonDistribution(p.Distribution)
 	}
-	return &jsonIterations{Count: it.Count, Missing: it.Missing, Wall: jsonDistribution(it.Wall), Parts: parts}
+	j := &jsonIterations{Count: it.Count, Skipped: it.Skipped, Missing: it.Missing, Parts: parts}
+	if it.Count > 0 {
+		j.Wall = (*jsonDistribution)(&it.Wall)
+	}
+	return j
 }
 
 func threadOf(t *correlate.Thread) jsonThread {

@@ -220,10 +220,11 @@ func (t *text) writeIterations() {
 	slices.SortStableFunc(stages, func(a, b *correlate.Stage) int { return cmp.Compare(wallOf(b), wallOf(a)) })
 	spans := &table{titles: []string{"ONE SPAN OF", "SPANS", "MEAN", "%MEAN", "P50", "P99", "MAX"}}
 	shown := min(mostStages, len(stages))
-	missed := false
+	missed, skipped := false, false
 	for _, s := range stages[:shown] {
 		t.addIterations(spans, s)
 		missed = missed || s.Iterations.Missing > 0
+		skipped = skipped || s.Iterations.Skipped > 0
 	}
 	t.printf("\n")
 	spans.write(&t.Builder, t.width)
@@ -233,13 +234,20 @@ func (t *text) writeIterations() {
 	if missed {
 		writeWords(&t.Builder, "n of m: the others are in sums only, their single spans were not kept.", "", "", t.width)
 	}
+	if skipped {
+		writeWords(&t.Builder, "n of m: the first ones were left out, as asked for; they are in all other tables.", "", "", t.width)
+	}
 }
 
 func (t *text) addIterations(to *table, s *correlate.Stage) {
 	it := s.Iterations
 	number := count(it.Count)
-	if it.Missing > 0 {
-		number += " of " + count(it.Count+it.Missing)
+	if whole := it.Count + it.Skipped + it.Missing; whole > it.Count {
+		number += " of " + count(whole)
+	}
+	if it.Count == 0 {
+		to.rows = append(to.rows, row{cells: []string{printable(s.Path.Joined), number, missing, "", missing, missing, missing}})
+		return
 	}
 	add := func(name, spans, share string, depth int, d correlate.Distribution) {
 		to.rows = append(to.rows, row{cells: []string{

@@ -6,11 +6,13 @@ import "strings"
 const missing = "-"
 
 // table is text in columns. The first column is to the left and gives way when
-// the lines would be too long; all others are to the right, except the last
-// one of a table that says so, which gives way before the first one does.
+// the lines would be too long; all others are to the right, except those that a
+// table names, and the last one of a table that says so, which gives way before
+// the first one does.
 type table struct {
 	titles   []string
 	rows     []row
+	left     []bool // by column; nil: the first one only
 	lastLeft bool
 }
 
@@ -53,6 +55,11 @@ func (t *table) widths(width int) []int {
 	if last := len(widths) - 1; t.lastLeft {
 		squeeze(widths, last, width)
 	}
+	for i := len(t.left) - 1; i > 0; i-- {
+		if t.left[i] {
+			squeeze(widths, i, width)
+		}
+	}
 	squeeze(widths, 0, width)
 	return widths
 }
@@ -77,6 +84,9 @@ func (t *table) line(texts []string, depth int, widths []int) string {
 			b.WriteString(text + pad(text, widths[0]))
 		case t.lastLeft && i == len(texts)-1:
 			b.WriteString(gap + shortened(text, widths[i]))
+		case i < len(t.left) && t.left[i]:
+			text = shortened(text, widths[i])
+			b.WriteString(gap + text + pad(text, widths[i]))
 		default:
 			b.WriteString(gap + pad(text, widths[i]) + text)
 		}

@@ -125,7 +125,7 @@ func (t *text) writeHead() {
 	if target.WorldSize > 1 {
 		items = append(items, fmt.Sprintf("rank %d of %d", target.Rank, target.WorldSize))
 	}
-	command := printable(cmp.Or(strings.Join(target.Cmdline, " "), target.Comm, target.Exe))
+	command := printable(commandOf(target))
 	items = append(items, shortened(command, t.width))
 	writeItems(&t.Builder, append([]string{"stageprof " + printable(l.Source.Tool.Version)}, items...), "", t.width)
 
@@ -141,6 +141,11 @@ func (t *text) writeHead() {
 		plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
 			" took " + duration(l.All.WallNS) + " of host time",
 	}, "", t.width)
+}
+
+// commandOf is the command line, or the best that is known of it.
+func commandOf(t *recording.Target) string {
+	return cmp.Or(strings.Join(t.Cmdline, " "), t.Comm, t.Exe)
 }
 
 func (t *text) writeLosses() {
@@ -275,12 +280,14 @@ func (t *text) writeGPU() {
 }
 
 func (t *text) writeWarnings() {
-	r := t.ledger.Source
-	if len(r.Warnings) == 0 {
-		return
+	if r := t.ledger.Source; len(r.Warnings) > 0 {
+		t.writeWarningList(r.Warnings)
 	}
+}
+
+func (t *text) writeWarningList(warnings []string) {
 	t.printf("\nWARNINGS\n")
-	for _, w := range r.Warnings {
+	for _, w := range warnings {
 		t.writeList([]row{{cells: []string{"-", printable(w)}}})
 	}
 }

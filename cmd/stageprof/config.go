@@ -12,12 +12,15 @@ import (
 
 	"stageprof/agent"
 	"stageprof/agent/probe"
+	"stageprof/correlate"
 )
 
 // The formats in which a command prints its result.
 const (
-	formatText = "text"
-	formatJSON = "json"
+	formatText     = "text"
+	formatJSON     = "json"
+	formatCSV      = "csv"
+	formatMarkdown = "markdown"
 )
 
 // recordConfig is everything that the command line of record says.
@@ -51,8 +54,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
 	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time")
 	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
-	f.StringVar(&c.Agent.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
-	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL")
+	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", "))
 	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
@@ -63,9 +65,12 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 }
 
 // completeFlags teaches the shell the values of flags.
-func completeFlags(cmd *cobra.Command) {
+func completeFlags(cmd *cobra.Command, formats ...string) {
+	if len(formats) == 0 {
+		formats = []string{formatText, formatJSON}
+	}
 	values := map[string][]string{
-		"format":      {formatText, formatJSON},
+		"format":      formats,
 		"mechanism":   words(probe.Mechanisms()),
 		"stages-from": agent.Sources(),
 		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),
@@ -147,6 +152,31 @@ func (v *durationValue) Type() string   { return "duration" }
 func validateFormat(format string) error {
 	if !slices.Contains([]string{formatText, formatJSON}, format) {
 		return &usageError{fmt.Errorf("format %q is neither %q nor %q", format, formatText, formatJSON)}
+	}
+	return nil
+}
+
+// tableFormats are those of commands that print one table.
+var tableFormats = []string{formatText, formatJSON, formatCSV, formatMarkdown}
+
+func validateTableFormat(format string) error {
+	if !slices.Contains(tableFormats, format) {
+		return &usageError{fmt.Errorf("format %q is none of %s", format, list(tableFormats))}
+	}
+	return nil
+}
+
+// skipFlags choose iterations to leave out.
+type skipFlags struct{ correlate.Skip }
+
+func (s *skipFlags) addFlags(f *pflag.FlagSet) {
+	f.IntVar(&s.First, "skip", 0, "leave out the first `N` iterations of each stage on each thread")
+	f.BoolVar(&s.Warmup, "skip-warmup", false, "leave out the warm-up of each stage on each thread, as far as one is found")
+}
+
+func (s *skipFlags) Validate() error {
+	if s.First < 0 {
+		return &usageError{fmt.Errorf("--skip %d is negative", s.First)}
 	}
 	return nil
 }

@@ -14,12 +14,16 @@ const (
 	exitOK    = 0
 	exitError = 1 // the command was understood and did not work
 	exitUsage = 2 // the command line makes no sense
+	exitMet   = 3 // a condition of diff --fail-if is met
 )
 
 // usageError is a fault of the command line.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
+
+// errConditionMet says that what --fail-if asks for has happened.
+var errConditionMet = errors.New("a condition of --fail-if is met")
 
 // run executes one command line, tells its error, and gives the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -36,6 +40,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if usage := new(usageError); errors.As(err, &usage) || errors.Is(err, agent.ErrUsage) {
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 		return exitUsage
+	}
+	if errors.Is(err, errConditionMet) {
+		return exitMet
 	}
 	return exitError
 }

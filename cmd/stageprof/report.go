@@ -20,6 +20,7 @@ type reportConfig struct {
 	Files       profileFiles
 	Format      string
 	Full        bool
+	Skip        skipFlags
 	StageFrames bool
 }
 
@@ -36,11 +37,15 @@ func (c *reportConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Files.Spans, "spans", "", "write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
 	f.BoolVar(&c.Full, "full", false, fullHelp)
+	c.Skip.addFlags(f)
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 }
 
 func (c *reportConfig) Validate() error {
 	if err := validateFormat(c.Format); err != nil {
+		return err
+	}
+	if err := c.Skip.Validate(); err != nil {
 		return err
 	}
 	return differentFiles([]namedFile{
@@ -77,7 +82,7 @@ table and writes the same profiles as record did. It needs no privileges.`,
 }
 
 func (c *reportConfig) run(path string, stdout io.Writer) error {
-	ledger, err := readLedger(path)
+	ledger, err := readLedger(path, c.Skip.Skip)
 	if err != nil {
 		return err
 	}
@@ -93,7 +98,7 @@ func (c *reportConfig) run(path string, stdout io.Writer) error {
 	return printTable(stdout, ledger, c.Format, c.Full)
 }
 
-func readLedger(path string) (*correlate.Ledger, error) {
+func readLedger(path string, skip correlate.Skip) (*correlate.Ledger, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the recording: %w", err)
@@ -103,7 +108,7 @@ func readLedger(path string) (*correlate.Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %q: %w", path, err)
 	}
-	return correlate.Build(rec), nil
+	return correlate.BuildSkipping(rec, skip), nil
 }
 
 // fileWriter fills one of the files.

@@ -14,7 +14,8 @@ func newRootCmd() *cobra.Command {
 or changing it, times every CUDA driver call that it makes, joins the calls with
 the stages that the training loop marks, and writes pprof profiles.
 
-Exit status: 0 done, 1 it did not work, 2 the command line is wrong.`,
+Exit status: 0 done, 1 it did not work, 2 the command line is wrong; of diff also 3:
+a condition of --fail-if is met.`,
 		Example: `  sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz`,
 		Args: noCommand,
@@ -26,7 +27,7 @@ Exit status: 0 done, 1 it did not work, 2 the command line is wrong.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRecordCmd(), newReportCmd(), newDoctorCmd(), newVersionCmd())
+	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newDoctorCmd(), newVersionCmd())
 	return root
 }
 

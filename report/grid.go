@@ -1,0 +1,149 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// grid is a table of values that is written as text, CSV or Markdown.
+type grid struct {
+	columns []gridColumn
+	rows    []gridRow
+}
+
+// gridColumn has a title for people and a key for programs.
+type gridColumn struct {
+	title, key string
+	left       bool // texts, not numbers
+	raw        bool // in CSV only
+	noText     bool // in CSV and Markdown only
+}
+
+type gridRow struct {
+	cells []gridCell
+	depth int      // of indentation in text
+	notes []string // below the row in text
+}
+
+// gridCell is one value. Its raw form is what CSV holds: text, or a number in
+// the unit that the column's key names; nil where it is not known.
+type gridCell struct {
+	text string
+	raw  any
+}
+
+// textCell is a text that the target may have chosen.
+func textCell(s string) gridCell { return gridCell{printable(s), printable(s)} }
+
+func countCell(n uint64) gridCell { return gridCell{count(n), n} }
+
+func durationCell(ns uint64) gridCell { return gridCell{duration(ns), ns} }
+
+// writeText writes the rows in columns.
+func (g *grid) writeText(b *strings.Builder, width int) {
+	t := &table{}
+	var shown []int
+	for i, c := range g.columns {
+		if !c.raw && !c.noText {
+			t.titles = append(t.titles, c.title)
+			t.left = append(t.left, c.left)
+			shown = append(shown, i)
+		}
+	}
+	for _, r := range g.rows {
+		line := row{depth: r.depth, notes: r.notes}
+		for _, i := range shown {
+			line.cells = append(line.cells, r.cells[i].text)
+		}
+		t.rows = append(t.rows, line)
+	}
+	t.write(b, width)
+}
+
+// writeCSV writes the raw values below a line of keys.
+func (g *grid) writeCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	line := make([]string, len(g.columns))
+	for i, c := range g.columns {
+		line[i] = c.key
+	}
+	out.Write(line)
+	for _, r := range g.rows {
+		for i, c := range r.cells {
+			line[i] = rawText(c.raw)
+		}
+		out.Write(line)
+	}
+	out.Flush()
+	if err := out.Error(); err != nil {
+		return fmt.Errorf("writing report: %w", err)
+	}
+	return nil
+}
+
+func rawText(raw any) string {
+	switch v := raw.(type) {
+	case nil:
+		return ""
+	case float64:
+		if math.Abs(v) < 1 {
+			return strconv.FormatFloat(v, 'g', 6, 64)
+		}
+		return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', 3, 64), "0"), ".")
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// writeMarkdown writes a table of GitHub's Markdown.
+func (g *grid) writeMarkdown(w io.Writer) error {
+	var b strings.Builder
+	line := func(cell func(i int) string) {
+		for i, c := range g.columns {
+			if !c.raw {
+				b.WriteString("| " + cell(i) + " ")
+			}
+		}
+		b.WriteString("|\n")
+	}
+	line(func(i int) string { return markdown(g.columns[i].title) })
+	line(func(i int) string {
+		if g.columns[i].left {
+			return "---"
+		}
+		return "---:"
+	})
+	for _, r := range g.rows {
+		line(func(i int) string {
+			if g.columns[i].left {
+				return markdown(rawText(r.cells[i].raw))
+			}
+			return markdown(r.cells[i].text)
+		})
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("writing report: %w", err)
+	}
+	return nil
+}
+
+var (
+	markdownMarks = strings.NewReplacer(
+		`\`, `\\`, "`", "\\`", "*", `\*`, "|", `\|`, "<", `\<`, ">", `\>`, "[", `\[`, "]", `\]`, "~", `\~`, "&", `\&`, "#", `\#`)
+	// Inside a word an underscore is only that.
+	edgeUnderscore = regexp.MustCompile(`(^|[^\pL\pN])_|_([^\pL\pN]|$)`)
+)
+
+// markdown makes a printable text mean nothing but itself.
+func markdown(s string) string {
+	s = markdownMarks.Replace(s)
+	if edgeUnderscore.MatchString(s) {
+		s = strings.ReplaceAll(s, "_", `\_`)
+	}
+	return s
+}
