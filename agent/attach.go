@@ -53,6 +53,9 @@ func (s *session) load() error {
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
 	}
+	if err := s.prepareStageMatch(spec); err != nil {
+		return err
+	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("loading the programs: %w", err)
 	}
@@ -61,7 +64,7 @@ func (s *session) load() error {
 		return err
 	}
 	s.spans = spans
-	return s.setGIL(s.plan.Python)
+	return errors.Join(s.setStageMatch(), s.setGIL(s.plan.Python))
 }
 
 var gilReadings = map[gil.Method]bpf.ProbeGilReading{
@@ -93,9 +96,11 @@ func (s *session) attachAll(ctx context.Context) error {
 		s.attachMarkerLibs,
 		s.attachAutograd,
 		s.attachSources,
+		s.attachFunctions,
 		s.attachDrivers,
 		s.lookAgain,
 		s.warnOfSources,
+		s.warnOfFunctions,
 		s.openWindow,
 	)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"stageprof/agent/probe"
@@ -43,6 +44,9 @@ type Config struct {
 	Mechanism probe.Mechanism // "": probe.Auto
 	// StagesFrom names the sources of stages, see Sources; nil: the markers.
 	StagesFrom []string
+	// StageMatch is a regular expression: only stages with a match of it in their
+	// name are stages, the others are as if they were not there. "": all.
+	StageMatch string
 	Wait       bool // for the driver to be mapped, instead of ErrNoDriver
 
 	Version string   // of stageprof, for the Recording
@@ -91,10 +95,16 @@ func (c *Config) Validate() error {
 	if len(c.StagesFrom) == 0 {
 		c.StagesFrom = []string{SourceMarkers}
 	}
+	if _, err := c.functionPatterns(); err != nil {
+		return err
+	}
 	for _, source := range c.StagesFrom {
-		if !slices.Contains(Sources(), source) {
-			return fmt.Errorf("%w: stage source %q is none of %v", ErrUsage, source, Sources())
+		if !slices.Contains(Sources(), source) && !strings.HasPrefix(source, functionPrefix) {
+			return fmt.Errorf("%w: stage source %q is none of %v, nor function:LIB:SYMBOL", ErrUsage, source, Sources())
 		}
+	}
+	if _, err := compileStageMatch(c.StageMatch); err != nil {
+		return err
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

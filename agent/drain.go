@@ -107,7 +107,7 @@ func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 		Absent:   s.plan.absent(),
 		Warnings: s.warnings,
 	}
-	if s.markerLibs+s.rangePoints == 0 {
+	if s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
 		r.Warnings = append(r.Warnings, noMarkers)
 	}
 	if python := s.plan.Python; python.Path != "" {
@@ -166,6 +166,7 @@ func entries[K, V any](m *ebpf.Map, each func(K, V)) error {
 
 func (d *drain) readNames() error {
 	d.text, d.parents = map[uint64]string{}, map[uint32]bpf.ProbePathKey{}
+	defer d.nameFunctions()
 	return errors.Join(
 		entries(d.objects.Names, func(address uint64, name bpf.ProbeStageName) { d.text[address] = cText(name.Text[:]) }),
 		entries(d.objects.Paths, func(key bpf.ProbePathKey, id uint32) { d.parents[id] = key }),
@@ -338,7 +339,7 @@ func (d *drain) addUntouched(dump []byte) error {
 	}
 	for _, state := range states {
 		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
-			d.addWholeWindow(d.thread(state.Serial), s, partsOf(state.Outside.Parts))
+			d.addWholeWindow(d.thread(state.Serial), d.shown(s.open), partsOf(state.Outside.Parts))
 		}
 	}
 	return d.addUntouchedProcess()
@@ -351,8 +352,8 @@ func (d *drain) addUntouchedProcess() error {
 		return fmt.Errorf("reading the process's stages: %w", err)
 	}
 	for _, r := range d.registries {
-		if state.Seeded == 0 && len(r.process.open) > 0 {
-			d.addWholeWindow(-1, r.process, recording.Parts{})
+		if open := d.shown(r.process.open); state.Seeded == 0 && len(open) > 0 {
+			d.addWholeWindow(-1, open, recording.Parts{})
 		}
 	}
 	return nil
@@ -360,20 +361,20 @@ func (d *drain) addUntouchedProcess() error {
 
 // addWholeWindow adds the stages that were open during the whole window, or the
 // time outside any stage if none was.
-func (d *drain) addWholeWindow(thread int, s slot, parts recording.Parts) {
+func (d *drain) addWholeWindow(thread int, open []openStage, parts recording.Parts) {
 	wall := d.windowEnd - d.startMono
-	if len(s.open) == 0 {
+	if len(open) == 0 {
 		d.r.Stages = append(d.r.Stages, recording.Stage{Thread: thread, Path: d.pathOf(nil), WallNS: total(parts), Parts: parts})
 		return
 	}
 	var names []string
-	for i, stage := range s.open {
+	for i, stage := range open {
 		names = append(names, stage.name)
 		row := recording.Stage{
 			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall,
 			PartialCPUNS: parts.RunningNS + parts.CUDACPUNS,
 		}
-		if i+1 < len(s.open) {
+		if i+1 < len(open) {
 			row.PartialChildNS = wall
 		} else {
 			row.PartialParts = parts

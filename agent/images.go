@@ -35,6 +35,8 @@ type openImage struct {
 	elf       *elfsym.File
 	noEngine  bool // known to have no autograd engine to probe
 	noSources bool // known to have no further stage source to probe
+
+	noFunctions bool // known to have no further function to follow
 }
 
 // maxImages bounds the descriptors held: a training process maps some hundred

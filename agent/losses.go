@@ -47,6 +47,12 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "the kernel had no memory for a new thread's state: its time before its first event is missing"},
 	bpf.ProbeCounterLOST_THREAD_NAME: {Reason: "threads_full", Kind: "names",
 		Help: "too many threads; further ones have no name"},
+	bpf.ProbeCounterLOST_FUNCTION_EXIT: {Reason: "function_left_otherwise", Kind: "other",
+		Help: "a function was left by an exception or longjmp; it was closed at the thread's next event and counted as partial"},
+	bpf.ProbeCounterLOST_FUNCTION_DEPTH: {Reason: "functions_too_deep", Kind: "spans",
+		Help: "functions were entered inside of 32 open ones"},
+	bpf.ProbeCounterLOST_REGION_ROW: {Reason: "region_rows_full", Kind: "other",
+		Help: "the table of regions is full: the time spent in some is missing"},
 }
 
 // Losses that are known only in user space.

@@ -35,7 +35,8 @@ func (s *session) kernelMemory() uint64 {
 	var total uint64
 	for _, m := range []*ebpf.Map{
 		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
-		s.objects.ProcessStages, s.objects.Counters,
+		s.objects.ProcessStages, s.objects.Counters, s.objects.Texts,
+		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
 	} {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {

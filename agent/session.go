@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"stageprof/agent/calibrate"
+	"stageprof/agent/match"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/bpf"
@@ -24,6 +25,8 @@ type session struct {
 	attacher  probe.Attacher
 	objects   bpf.ProbeObjects
 
+	stageMatch *match.Table // which stages are wanted, nil: all
+
 	probes    probe.Links // on the target: driver, markers, loader
 	kernel    probe.Links // tracepoints of threads that come and go
 	scheduler probe.Links // tracepoints of threads that are switched
@@ -32,6 +35,7 @@ type session struct {
 	symbols      []probedSymbol
 	markerLibs   int // probed marker libraries
 	rangePoints  int // probed functions of stage sources beside the markers
+	functions    []followed
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
 	drivers      map[image]bool  // that are probed
@@ -39,6 +43,9 @@ type session struct {
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
 	names        *images // the target's mapped files, for the addresses of callers
+
+	functionPatterns []functionPattern
+	settled          map[functionPattern]bool // that name a function of the target, or were complained of
 
 	costs       calibrate.Result
 	calibration string // how the costs were measured, or why not
@@ -67,7 +74,7 @@ func open(ctx context.Context, config Config) (*session, error) {
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s := &session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}}
+	s := &session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}, settled: map[functionPattern]bool{}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -75,6 +82,9 @@ func open(ctx context.Context, config Config) (*session, error) {
 }
 
 func (s *session) open(ctx context.Context) (err error) {
+	if s.functionPatterns, err = s.config.functionPatterns(); err != nil {
+		return err
+	}
 	if s.mechanism, err = probe.Choose(s.config.Mechanism); err != nil {
 		return err
 	}

@@ -201,7 +201,9 @@ func exitSkip(file *elfsym.File, exit elfsym.Symbol) uint64 {
 
 // warnOfSources warns of wanted sources that the target does not have yet.
 func (s *session) warnOfSources() error {
-	wanted := slices.DeleteFunc(slices.Clone(s.config.StagesFrom), func(name string) bool { return name == SourceMarkers })
+	wanted := slices.DeleteFunc(slices.Clone(s.config.StagesFrom), func(name string) bool {
+		return name == SourceMarkers || strings.HasPrefix(name, functionPrefix)
+	})
 	if len(wanted) > 0 && s.rangePoints == 0 {
 		s.warnings = append(s.warnings, fmt.Sprintf("the process has mapped no function of the stage sources %s yet", strings.Join(wanted, ", ")))
 	}

@@ -158,3 +158,25 @@ func TestTorchStagesWithoutMarkers(t *testing.T) {
 		t.Errorf("losses: %+v", got.Losses)
 	}
 }
+
+// Of PyTorch's ranges only those asked for are stages; the others are still paired.
+func TestTorchStageMatch(t *testing.T) {
+	p := startScript(t, "sim/torch/ranges.py", "5")
+	r := record(t, agent.Config{
+		PID: p.PID, StagesFrom: []string{agent.SourceNVTX, agent.SourceRecordFunction}, StageMatch: `^step$|^block$|^Optimizer\.step`,
+	})
+	p.begin(t)
+	got := r.finish()
+	p.Wait()
+	spans := map[string]uint64{}
+	for _, s := range got.Stages {
+		spans[strings.Join(got.Paths[s.Path].Names, "/")] += s.Count
+	}
+	delete(spans, "")
+	want := map[string]uint64{"step": 5, "step/block": 5, "step/Optimizer.step#SGD.step": 5}
+	if diff := cmp.Diff(want, spans); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	expectPartition(t, got)
+	expectNoLosses(t, got)
+}

@@ -137,6 +137,7 @@ func (s *session) attachNew() error {
 		s.rememberImages(),
 		s.attachAutograd(),
 		s.attachSources(),
+		s.attachFunctions(),
 		s.attachNewMarkers(),
 		s.attachNewDrivers(),
 		s.detectLatePython(),

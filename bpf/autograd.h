@@ -41,4 +41,26 @@ static __always_inline void autograd_evaluate(struct thread_state *state, u64 gr
     state->adopted = path ? *path : PATH_NONE;
 }
 
+/* The stage that calls of this thread belong to, and why. */
+static __always_inline u32 attributed_path(struct thread_state *state, u8 *attribution)
+{
+    struct thread_state *process;
+
+    stage_seed(state);
+    *attribution = ATTRIBUTION_OWN;
+    if (state->stage_path != PATH_NONE)
+        return state->stage_path;
+    *attribution = ATTRIBUTION_AUTOGRAD;
+    if (state->adopted != PATH_NONE)
+        return state->adopted;
+    *attribution = ATTRIBUTION_NONE;
+    process = process_state();
+    if (!process)
+        return PATH_NONE;
+    stage_seed(process);
+    if (process->stage_path != PATH_NONE)
+        *attribution = ATTRIBUTION_PROCESS;
+    return process->stage_path;
+}
+
 #endif

@@ -7,8 +7,7 @@
 #ifndef STAGEPROF_CALL_H
 #define STAGEPROF_CALL_H
 
-#include "autograd.h"
-#include "gil.h"
+#include "function.h"
 
 #if defined(__TARGET_ARCH_x86)
 /* At entry the stack pointer points at the return address; the return has
@@ -52,13 +51,6 @@ static __always_inline u64 call_size(struct pt_regs *ctx, u64 cookie)
     return 0;
 }
 
-/* What the kernel puts in place of the return addresses of probed functions,
- * the same for all of a process. */
-static __always_inline u64 return_trampoline(struct task_struct *task)
-{
-    return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
-}
-
 /*
  * A function entered below the recorded call's frame is nested in it, and so is
  * one at the same place that the recorded one has jumped to; unless that frame
@@ -86,30 +78,6 @@ static __always_inline void call_abandon(struct thread_state *state, u64 sp)
         count(LOST_RETURN);
 }
 
-static __always_inline void call_stage(struct thread_state *state)
-{
-    struct thread_state *process;
-
-    stage_seed(state);
-    state->path = state->stage_path;
-    state->attribution = ATTRIBUTION_OWN;
-    if (state->path != PATH_NONE)
-        return;
-    state->path = state->adopted;
-    state->attribution = ATTRIBUTION_AUTOGRAD;
-    if (state->path != PATH_NONE)
-        return;
-    state->attribution = ATTRIBUTION_NONE;
-    process = process_state();
-    if (!process)
-        return;
-    stage_seed(process);
-    if (process->stage_path != PATH_NONE) {
-        state->path = process->stage_path;
-        state->attribution = ATTRIBUTION_PROCESS;
-    }
-}
-
 static __always_inline void call_enter(struct pt_regs *ctx)
 {
     struct task_struct *task = bpf_get_current_task_btf();
@@ -121,6 +89,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
         count(LOST_THREAD);
         return;
     }
+    frames_heal(task, state, sp);
     if (state->sp) {
         if (call_is_nested(task, state, sp))
             return;
@@ -132,7 +101,8 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     state->symbol = COOKIE_SYMBOL(cookie);
     state->size = call_size(ctx, cookie);
     state->gil = gil_read(task, state);
-    call_stage(state);
+    state->path = attributed_path(state, &state->attribution);
+    state->call_region = state->region;
     state->begin = ledger_enter(state, bpf_ktime_get_ns());
     state->sp = sp;
     /* Read after the clock: what comes in between is then no part of the call. */
@@ -150,6 +120,7 @@ static __always_inline struct call_row *call_row(struct thread_state *state, u64
         .symbol = state->symbol,
         .gil = state->gil,
         .attribution = state->attribution,
+        .region = state->call_region,
     };
     struct call_row *row = bpf_map_lookup_elem(&calls, &key);
 

@@ -37,7 +37,7 @@ type ProbeCallKey struct {
 	Symbol      uint16
 	Gil         uint8
 	Attribution uint8
-	Pad         uint32
+	Region      uint32
 }
 
 type ProbeCallRow struct {
@@ -73,8 +73,20 @@ const (
 	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 15
 	ProbeCounterLOST_THREAD_STATE    ProbeCounter = 16
 	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 17
-	ProbeCounterCOUNTERS             ProbeCounter = 18
+	ProbeCounterLOST_FUNCTION_EXIT   ProbeCounter = 18
+	ProbeCounterLOST_FUNCTION_DEPTH  ProbeCounter = 19
+	ProbeCounterLOST_REGION_ROW      ProbeCounter = 20
+	ProbeCounterCOUNTERS             ProbeCounter = 21
 )
+
+type ProbeFunction struct {
+	_         structs.HostLayout
+	Size      uint64
+	ColdStart int64
+	ColdSize  uint64
+	Skip      uint32
+	Pad       uint32
+}
 
 type ProbeGilPlan struct {
 	_              structs.HostLayout
@@ -106,6 +118,14 @@ const (
 	ProbeGilStateGIL_DISABLED ProbeGilState = 4
 )
 
+type ProbeLeaving uint32
+
+const (
+	ProbeLeavingLEAVES_ALWAYS      ProbeLeaving = 0
+	ProbeLeavingLEAVES_IF          ProbeLeaving = 1
+	ProbeLeavingLEAVES_BY_REGISTER ProbeLeaving = 2
+)
+
 type ProbeMarker uint32
 
 const (
@@ -114,6 +134,14 @@ const (
 	ProbeMarkerMARKER_PROCESS_BEGIN ProbeMarker = 2
 	ProbeMarkerMARKER_PROCESS_END   ProbeMarker = 3
 )
+
+type ProbeNameMatch struct {
+	_      structs.HostLayout
+	Class  [256]uint8
+	Start  uint16
+	Accept uint16
+	Next   [16384]uint16
+}
 
 type ProbePart uint32
 
@@ -149,6 +177,33 @@ const (
 	ProbeRangeRANGE_PUSH_WIDE       ProbeRange = 4
 )
 
+type ProbeRegionKey struct {
+	_           structs.HostLayout
+	Thread      uint32
+	Path        uint32
+	Region      uint32
+	Attribution uint32
+}
+
+type ProbeRegionRow struct {
+	_            structs.HostLayout
+	Count        uint64
+	Wall         uint64
+	Child        uint64
+	Min          uint64
+	Max          uint64
+	PartialCount uint64
+	PartialWall  uint64
+	PartialChild uint64
+}
+
+type ProbeRole uint32
+
+const (
+	ProbeRoleROLE_STAGE  ProbeRole = 1
+	ProbeRoleROLE_REGION ProbeRole = 2
+)
+
 type ProbeSharedTypes struct {
 	_           structs.HostLayout
 	Counter     uint32
@@ -161,6 +216,8 @@ type ProbeSharedTypes struct {
 	Autograd    uint32
 	Source      uint32
 	Range       uint32
+	Role        uint32
+	Leaving     uint32
 	SizeKind    uint32
 	_           [4]byte
 	SpanRecord  struct {
@@ -201,6 +258,7 @@ const (
 	ProbeSourceSOURCE_OTHER_MARKER    ProbeSource = 1
 	ProbeSourceSOURCE_NVTX            ProbeSource = 2
 	ProbeSourceSOURCE_RECORD_FUNCTION ProbeSource = 3
+	ProbeSourceSOURCE_FUNCTION        ProbeSource = 4
 )
 
 type ProbeSpanRecord struct {
@@ -278,6 +336,12 @@ type ProbeThreadState struct {
 	Symbol      uint16
 	Gil         uint8
 	Attribution uint8
+	CallRegion  uint32
+	Pad         uint32
+	Region      uint32
+	Frames      uint32
+	FrameSp     uint64
+	FrameBack   uint64
 	Mark        uint64
 	OffSince    uint64
 	Woken       uint64
@@ -290,7 +354,7 @@ type ProbeThreadState struct {
 	Tls         uint64
 	Slot        uint64
 	Depth       uint32
-	Foreign     uint32
+	Markers     uint32
 	StagePath   uint32
 	Seeded      uint32
 	Deeper      uint32
@@ -305,6 +369,7 @@ type ProbeThreadState struct {
 		CallsBase uint16
 		Source    uint8
 		Cut       uint8
+		Hidden    [8]uint16
 	}
 	Open [32]struct {
 		_         structs.HostLayout
@@ -316,6 +381,7 @@ type ProbeThreadState struct {
 		CallsBase uint16
 		Source    uint8
 		Cut       uint8
+		Hidden    [8]uint16
 	}
 	Calls [64]struct {
 		_       structs.HostLayout
@@ -326,48 +392,70 @@ type ProbeThreadState struct {
 		Cpu     uint64
 		Blocked uint64
 	}
+	Frame [32]struct {
+		_           structs.HostLayout
+		Sp          uint64
+		Back        uint64
+		Start       uint64
+		Begin       uint64
+		Child       uint64
+		Path        uint32
+		Attribution uint32
+		Outer       uint32
+		Function    uint16
+		Roles       uint8
+		Pad         uint8
+	}
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ProbeMapCalls         = "calls"
-	ProbeMapCounters      = "counters"
-	ProbeMapGraphTasks    = "graph_tasks"
-	ProbeMapNames         = "names"
-	ProbeMapPaths         = "paths"
-	ProbeMapProcessStages = "process_stages"
-	ProbeMapSlots         = "slots"
-	ProbeMapSpans         = "spans"
-	ProbeMapStages        = "stages"
-	ProbeMapTexts         = "texts"
-	ProbeMapThreadStates  = "thread_states"
-	ProbeMapThreads       = "threads"
-	ProbeProgAutogradHit  = "autograd_hit"
-	ProbeProgDriverEntry  = "driver_entry"
-	ProbeProgDriverReturn = "driver_return"
-	ProbeProgDumpThreads  = "dump_threads"
-	ProbeProgInitThreads  = "init_threads"
-	ProbeProgLoaderHit    = "loader_hit"
-	ProbeProgMarkerHit    = "marker_hit"
-	ProbeProgOnExec       = "on_exec"
-	ProbeProgOnExit       = "on_exit"
-	ProbeProgOnNew        = "on_new"
-	ProbeProgOnRename     = "on_rename"
-	ProbeProgOnSwitch     = "on_switch"
-	ProbeProgOnWakeup     = "on_wakeup"
-	ProbeProgRangeHit     = "range_hit"
-	ProbeVarGil           = "gil"
-	ProbeVarGilMethod     = "gil_method"
-	ProbeVarLoaderEvents  = "loader_events"
-	ProbeVarProcessSlot   = "process_slot"
-	ProbeVarSharedTypes   = "shared_types"
-	ProbeVarTargetEnded   = "target_ended"
-	ProbeVarTargetTgid    = "target_tgid"
-	ProbeVarTracking      = "tracking"
-	ProbeVarWindowEnd     = "window_end"
-	ProbeVarWindowStart   = "window_start"
+	ProbeMapCalls          = "calls"
+	ProbeMapCounters       = "counters"
+	ProbeMapFunctions      = "functions"
+	ProbeMapGraphTasks     = "graph_tasks"
+	ProbeMapHiddenNames    = "hidden_names"
+	ProbeMapHiddenTexts    = "hidden_texts"
+	ProbeMapNameMatches    = "name_matches"
+	ProbeMapNames          = "names"
+	ProbeMapPaths          = "paths"
+	ProbeMapProcessStages  = "process_stages"
+	ProbeMapRegions        = "regions"
+	ProbeMapSlots          = "slots"
+	ProbeMapSpans          = "spans"
+	ProbeMapStages         = "stages"
+	ProbeMapTexts          = "texts"
+	ProbeMapThreadStates   = "thread_states"
+	ProbeMapThreads        = "threads"
+	ProbeProgAutogradHit   = "autograd_hit"
+	ProbeProgDriverEntry   = "driver_entry"
+	ProbeProgDriverReturn  = "driver_return"
+	ProbeProgDumpThreads   = "dump_threads"
+	ProbeProgFunctionEntry = "function_entry"
+	ProbeProgFunctionExit  = "function_exit"
+	ProbeProgInitThreads   = "init_threads"
+	ProbeProgLoaderHit     = "loader_hit"
+	ProbeProgMarkerHit     = "marker_hit"
+	ProbeProgOnExec        = "on_exec"
+	ProbeProgOnExit        = "on_exit"
+	ProbeProgOnNew         = "on_new"
+	ProbeProgOnRename      = "on_rename"
+	ProbeProgOnSwitch      = "on_switch"
+	ProbeProgOnWakeup      = "on_wakeup"
+	ProbeProgRangeHit      = "range_hit"
+	ProbeVarGil            = "gil"
+	ProbeVarGilMethod      = "gil_method"
+	ProbeVarLoaderEvents   = "loader_events"
+	ProbeVarMatching       = "matching"
+	ProbeVarProcessSlot    = "process_slot"
+	ProbeVarSharedTypes    = "shared_types"
+	ProbeVarTargetEnded    = "target_ended"
+	ProbeVarTargetTgid     = "target_tgid"
+	ProbeVarTracking       = "tracking"
+	ProbeVarWindowEnd      = "window_end"
+	ProbeVarWindowStart    = "window_start"
 )
 
 // LoadProbe returns the embedded CollectionSpec for Probe.
@@ -412,20 +500,22 @@ type ProbeSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeProgramSpecs struct {
-	AutogradHit  *ebpf.ProgramSpec `ebpf:"autograd_hit"`
-	DriverEntry  *ebpf.ProgramSpec `ebpf:"driver_entry"`
-	DriverReturn *ebpf.ProgramSpec `ebpf:"driver_return"`
-	DumpThreads  *ebpf.ProgramSpec `ebpf:"dump_threads"`
-	InitThreads  *ebpf.ProgramSpec `ebpf:"init_threads"`
-	LoaderHit    *ebpf.ProgramSpec `ebpf:"loader_hit"`
-	MarkerHit    *ebpf.ProgramSpec `ebpf:"marker_hit"`
-	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
-	OnExit       *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnNew        *ebpf.ProgramSpec `ebpf:"on_new"`
-	OnRename     *ebpf.ProgramSpec `ebpf:"on_rename"`
-	OnSwitch     *ebpf.ProgramSpec `ebpf:"on_switch"`
-	OnWakeup     *ebpf.ProgramSpec `ebpf:"on_wakeup"`
-	RangeHit     *ebpf.ProgramSpec `ebpf:"range_hit"`
+	AutogradHit   *ebpf.ProgramSpec `ebpf:"autograd_hit"`
+	DriverEntry   *ebpf.ProgramSpec `ebpf:"driver_entry"`
+	DriverReturn  *ebpf.ProgramSpec `ebpf:"driver_return"`
+	DumpThreads   *ebpf.ProgramSpec `ebpf:"dump_threads"`
+	FunctionEntry *ebpf.ProgramSpec `ebpf:"function_entry"`
+	FunctionExit  *ebpf.ProgramSpec `ebpf:"function_exit"`
+	InitThreads   *ebpf.ProgramSpec `ebpf:"init_threads"`
+	LoaderHit     *ebpf.ProgramSpec `ebpf:"loader_hit"`
+	MarkerHit     *ebpf.ProgramSpec `ebpf:"marker_hit"`
+	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnNew         *ebpf.ProgramSpec `ebpf:"on_new"`
+	OnRename      *ebpf.ProgramSpec `ebpf:"on_rename"`
+	OnSwitch      *ebpf.ProgramSpec `ebpf:"on_switch"`
+	OnWakeup      *ebpf.ProgramSpec `ebpf:"on_wakeup"`
+	RangeHit      *ebpf.ProgramSpec `ebpf:"range_hit"`
 }
 
 // ProbeMapSpecs contains maps before they are loaded into the kernel.
@@ -434,10 +524,15 @@ type ProbeProgramSpecs struct {
 type ProbeMapSpecs struct {
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	Functions     *ebpf.MapSpec `ebpf:"functions"`
 	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
+	HiddenNames   *ebpf.MapSpec `ebpf:"hidden_names"`
+	HiddenTexts   *ebpf.MapSpec `ebpf:"hidden_texts"`
+	NameMatches   *ebpf.MapSpec `ebpf:"name_matches"`
 	Names         *ebpf.MapSpec `ebpf:"names"`
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
+	Regions       *ebpf.MapSpec `ebpf:"regions"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Spans         *ebpf.MapSpec `ebpf:"spans"`
 	Stages        *ebpf.MapSpec `ebpf:"stages"`
@@ -453,6 +548,7 @@ type ProbeVariableSpecs struct {
 	Gil          *ebpf.VariableSpec `ebpf:"gil"`
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
+	Matching     *ebpf.VariableSpec `ebpf:"matching"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
@@ -484,10 +580,15 @@ func (o *ProbeObjects) Close() error {
 type ProbeMaps struct {
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Counters      *ebpf.Map `ebpf:"counters"`
+	Functions     *ebpf.Map `ebpf:"functions"`
 	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
+	HiddenNames   *ebpf.Map `ebpf:"hidden_names"`
+	HiddenTexts   *ebpf.Map `ebpf:"hidden_texts"`
+	NameMatches   *ebpf.Map `ebpf:"name_matches"`
 	Names         *ebpf.Map `ebpf:"names"`
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
+	Regions       *ebpf.Map `ebpf:"regions"`
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Spans         *ebpf.Map `ebpf:"spans"`
 	Stages        *ebpf.Map `ebpf:"stages"`
@@ -500,10 +601,15 @@ func (m *ProbeMaps) Close() error {
 	return _ProbeClose(
 		m.Calls,
 		m.Counters,
+		m.Functions,
 		m.GraphTasks,
+		m.HiddenNames,
+		m.HiddenTexts,
+		m.NameMatches,
 		m.Names,
 		m.Paths,
 		m.ProcessStages,
+		m.Regions,
 		m.Slots,
 		m.Spans,
 		m.Stages,
@@ -520,6 +626,7 @@ type ProbeVariables struct {
 	Gil          *ebpf.Variable `ebpf:"gil"`
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
+	Matching     *ebpf.Variable `ebpf:"matching"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
@@ -533,20 +640,22 @@ type ProbeVariables struct {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbePrograms struct {
-	AutogradHit  *ebpf.Program `ebpf:"autograd_hit"`
-	DriverEntry  *ebpf.Program `ebpf:"driver_entry"`
-	DriverReturn *ebpf.Program `ebpf:"driver_return"`
-	DumpThreads  *ebpf.Program `ebpf:"dump_threads"`
-	InitThreads  *ebpf.Program `ebpf:"init_threads"`
-	LoaderHit    *ebpf.Program `ebpf:"loader_hit"`
-	MarkerHit    *ebpf.Program `ebpf:"marker_hit"`
-	OnExec       *ebpf.Program `ebpf:"on_exec"`
-	OnExit       *ebpf.Program `ebpf:"on_exit"`
-	OnNew        *ebpf.Program `ebpf:"on_new"`
-	OnRename     *ebpf.Program `ebpf:"on_rename"`
-	OnSwitch     *ebpf.Program `ebpf:"on_switch"`
-	OnWakeup     *ebpf.Program `ebpf:"on_wakeup"`
-	RangeHit     *ebpf.Program `ebpf:"range_hit"`
+	AutogradHit   *ebpf.Program `ebpf:"autograd_hit"`
+	DriverEntry   *ebpf.Program `ebpf:"driver_entry"`
+	DriverReturn  *ebpf.Program `ebpf:"driver_return"`
+	DumpThreads   *ebpf.Program `ebpf:"dump_threads"`
+	FunctionEntry *ebpf.Program `ebpf:"function_entry"`
+	FunctionExit  *ebpf.Program `ebpf:"function_exit"`
+	InitThreads   *ebpf.Program `ebpf:"init_threads"`
+	LoaderHit     *ebpf.Program `ebpf:"loader_hit"`
+	MarkerHit     *ebpf.Program `ebpf:"marker_hit"`
+	OnExec        *ebpf.Program `ebpf:"on_exec"`
+	OnExit        *ebpf.Program `ebpf:"on_exit"`
+	OnNew         *ebpf.Program `ebpf:"on_new"`
+	OnRename      *ebpf.Program `ebpf:"on_rename"`
+	OnSwitch      *ebpf.Program `ebpf:"on_switch"`
+	OnWakeup      *ebpf.Program `ebpf:"on_wakeup"`
+	RangeHit      *ebpf.Program `ebpf:"range_hit"`
 }
 
 func (p *ProbePrograms) Close() error {
@@ -555,6 +664,8 @@ func (p *ProbePrograms) Close() error {
 		p.DriverEntry,
 		p.DriverReturn,
 		p.DumpThreads,
+		p.FunctionEntry,
+		p.FunctionExit,
 		p.InitThreads,
 		p.LoaderHit,
 		p.MarkerHit,

@@ -45,10 +45,8 @@ static __always_inline u64 text_new(const struct stage_name *name)
 {
     u64 handle = TEXT_NAME | __sync_fetch_and_add(&last_text, 1), *known;
 
-    if (bpf_map_update_elem(&names, &handle, name, BPF_NOEXIST)) {
-        count(LOST_NAME_FULL);
+    if (name_add(handle, name))
         return NAME_OTHER;
-    }
     if (!bpf_map_update_elem(&texts, name, &handle, BPF_NOEXIST))
         return handle;
     known = bpf_map_lookup_elem(&texts, name);
@@ -58,18 +56,30 @@ static __always_inline u64 text_new(const struct stage_name *name)
     return NAME_OTHER;
 }
 
+static __always_inline u64 text_unreadable(void)
+{
+    count(LOST_NAME_UNREADABLE);
+    return matching ? NAME_HIDDEN : NAME_OTHER;
+}
+
 /* What stands for the text at an address of the target. */
 static __noinline u64 text_name(u64 address)
 {
     struct stage_name name = {};
+    u8 hidden = 1;
     u64 *known;
 
-    if (!address || bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0) {
-        count(LOST_NAME_UNREADABLE);
-        return NAME_OTHER;
-    }
+    if (!address || bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0)
+        return text_unreadable();
+    if (matching && bpf_map_lookup_elem(&hidden_texts, &name))
+        return NAME_HIDDEN;
     known = bpf_map_lookup_elem(&texts, &name);
-    return known ? *known : text_new(&name);
+    if (known)
+        return *known;
+    if (!matching || name_match(&name))
+        return text_new(&name);
+    bpf_map_update_elem(&hidden_texts, &name, &hidden, BPF_ANY);
+    return NAME_HIDDEN;
 }
 
 static __always_inline void range_hit_thread(struct thread_state *state, u64 cookie, u64 argument,
@@ -78,7 +88,7 @@ static __always_inline void range_hit_thread(struct thread_state *state, u64 coo
     u8 source = RANGE_SOURCE(cookie);
 
     if (RANGE_ACTION(cookie) == RANGE_POP)
-        stage_close(state, now, source);
+        stage_close(state, now, source, false);
     else
         stage_push(state, text_name(range_text(cookie, argument)), now, source);
 }

@@ -10,6 +10,7 @@
 #define STAGEPROF_STAGE_H
 
 #include "ledger.h"
+#include "match.h"
 
 /* The marker library's struct stageprof_open and struct stageprof_thread. */
 struct slot_open {
@@ -29,18 +30,13 @@ static __noinline u32 path_new(const struct path_key *key)
 
     if (!bpf_map_lookup_elem(&names, &address)) {
         struct stage_name name = {};
-        int error;
 
         if (bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0) {
             count(LOST_NAME_UNREADABLE);
             return PATH_OTHER;
         }
-        /* Not a long: before Linux 6.4 the upper half of a map's error is undefined. */
-        error = bpf_map_update_elem(&names, &address, &name, BPF_NOEXIST);
-        if (error && error != -EEXIST) {
-            count(LOST_NAME_FULL);
+        if (name_add(address, &name))
             return PATH_OTHER;
-        }
     }
     id = __sync_fetch_and_add(&next_path, 1);
     if (!bpf_map_update_elem(&paths, key, &id, BPF_NOEXIST))
@@ -52,9 +48,6 @@ static __noinline u32 path_new(const struct path_key *key)
     count(LOST_PATH);
     return PATH_OTHER;
 }
-
-/* Stands for a name that could not be read or found no room. */
-#define NAME_OTHER (~0ULL)
 
 static __always_inline u32 path_child(u32 parent, u64 name)
 {
@@ -149,6 +142,40 @@ static __always_inline void span_stream(struct thread_state *state, const struct
     bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
+/* Hidden ranges are only counted, in the stage in which they begin: they take no
+ * room, and how they are nested with each other does not matter. */
+static __always_inline u16 *hidden_in(struct open_stage *stage, u8 source)
+{
+    u64 i = source;
+
+    barrier_var(i);
+    return &stage->hidden[i & (SOURCES - 1)];
+}
+
+static __always_inline void hidden_push(struct thread_state *state, u8 source)
+{
+    ++*hidden_in(stage_current(state), source);
+    if (source == SOURCE_MARKER)
+        state->markers++;
+}
+
+/* Ends the innermost hidden range of a source in a stage, if there is one. */
+static __always_inline bool hidden_pop(struct thread_state *state, struct open_stage *stage,
+                                       u8 source)
+{
+    u16 *hidden;
+
+    if (!matching)
+        return false;
+    hidden = hidden_in(stage, source);
+    if (!*hidden)
+        return false;
+    --*hidden;
+    if (source == SOURCE_MARKER)
+        state->markers--;
+    return true;
+}
+
 /* stage_push, stage_pop and stage_resync are global functions so that the
  * verifier checks each of them once instead of at every place in every loop
  * that calls them. That is why they ask whether there is a state. */
@@ -158,6 +185,12 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 so
 
     if (!state)
         return 0;
+    if (matching && name == NAME_HIDDEN) {
+        hidden_push(state, source);
+        return 0;
+    }
+    if (source == SOURCE_MARKER)
+        state->markers++;
     stage = stage_at(state, state->depth);
     if (!stage) {
         count(LOST_STAGE_DEPTH);
@@ -169,8 +202,6 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 so
         return 0;
     }
     state->depth++;
-    if (source != SOURCE_MARKER)
-        state->foreign++;
     stage->begin = begin;
     stage->child = 0;
     stage->child_cpu = 0;
@@ -179,6 +210,8 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 so
     stage->calls_base = state->calls_len;
     stage->source = source;
     stage->cut = 0;
+    if (matching)
+        __builtin_memset(stage->hidden, 0, sizeof(stage->hidden));
     stage->path = path_child(state->stage_path, name);
     state->stage_path = stage->path;
     return 0;
@@ -199,10 +232,14 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
     depth = state->depth - 1;
     state->depth = depth;
     stage = stage_at(state, depth);
-    if (!stage)
+    if (!stage) { /* only markers are counted beyond */
+        state->markers--;
         return 0;
-    if (stage->source != SOURCE_MARKER && state->foreign)
-        state->foreign--;
+    }
+    if (stage->source == SOURCE_MARKER)
+        state->markers--;
+    if (matching) /* they end with it */
+        state->markers -= stage->hidden[SOURCE_MARKER];
     parent = depth ? stage_at(state, depth - 1) : NULL;
     state->stage_path = parent ? parent->path : PATH_NONE;
 
@@ -253,6 +290,8 @@ __noinline int stage_push_found(struct thread_state *state, u64 name, u64 begin,
     outer = stage_current(state);
     stage_push(state, name, before ? begin : in_window_since(state->mark), SOURCE_MARKER);
     stage = stage_current(state);
+    if (stage == outer) /* a hidden one */
+        return 0;
     if (seeding && before)
         stage_inherit(outer, stage);
     if (!before || !seeding)
@@ -260,34 +299,62 @@ __noinline int stage_push_found(struct thread_state *state, u64 name, u64 begin,
     return 0;
 }
 
-/* Makes the stack `want` deep, with what the slot says. */
+/* Forgets up to `excess` markers that are only counted: hidden ones, or stages
+ * beyond MAX_DEPTH. */
+static __always_inline void stage_forget(struct thread_state *state, u32 excess)
+{
+    u16 *hidden = hidden_in(stage_current(state), SOURCE_MARKER);
+    u32 deeper = state->depth > MAX_DEPTH ? state->depth - MAX_DEPTH : 0, n;
+
+    n = excess < *hidden ? excess : *hidden;
+    *hidden -= n;
+    state->markers -= n;
+    excess -= n;
+    n = excess < deeper ? excess : deeper;
+    state->depth -= n;
+    state->markers -= n;
+}
+
+/* Makes the stack hold `want` markers, with what the slot says. */
 __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool seeding)
 {
     struct slot *s = (void *)slot;
     struct slot_open open;
+    u32 rest;
 
     if (!state)
         return 0;
-    for (int i = 0; i < MAX_DEPTH && state->depth > want; i++) {
+    for (int i = 0; i <= MAX_DEPTH && state->markers > want; i++) {
+        stage_forget(state, state->markers - want);
+        if (state->markers <= want)
+            break;
         count(LOST_MARKER);
         stage_pop(state, state->mark, true);
     }
-    for (int i = 0; i < MAX_DEPTH; i++) {
-        u32 depth = state->depth;
+    for (int i = 0; i < SLOT_DEPTH; i++) {
+        u32 markers = state->markers;
 
-        if (depth >= want || depth >= MAX_DEPTH)
+        if (markers >= want || markers >= SLOT_DEPTH || state->depth >= MAX_DEPTH)
             break;
-        if (bpf_probe_read_user(&open, sizeof(open), &s->open[depth])) {
+        if (bpf_probe_read_user(&open, sizeof(open), &s->open[markers])) {
             count(LOST_NAME_UNREADABLE);
-            open.name = NAME_OTHER;
+            open.name = matching ? NAME_HIDDEN : NAME_OTHER;
             open.begin = ~0ULL;
+        } else {
+            open.name = marker_name(open.name);
         }
         stage_push_found(state, open.name, open.begin, seeding);
     }
     /* Beyond what either side remembers, only the number is kept. */
-    if (want > MAX_DEPTH)
+    rest = want > state->markers ? want - state->markers : 0;
+    if (rest) {
         count(LOST_STAGE_DEPTH);
-    state->depth = want;
+        if (state->depth >= MAX_DEPTH)
+            state->depth += rest;
+        else
+            *hidden_in(stage_current(state), SOURCE_MARKER) += rest;
+    }
+    state->markers = want;
     return 0;
 }
 
@@ -323,12 +390,15 @@ static __always_inline void stage_seed(struct thread_state *state)
 }
 
 /* Closes the innermost stage of a source, and whatever was left open in it by
- * others. One that was opened before the window is not there: nothing happens. */
-__noinline int stage_close(struct thread_state *state, u64 now, u8 source)
+ * others; a hidden one closes nothing else. One that was opened before the window
+ * is not there: nothing happens. `cut` says that its end was missed. */
+__noinline int stage_close(struct thread_state *state, u64 now, u8 source, bool cut)
 {
     u32 found;
 
     if (!state)
+        return 0;
+    if (hidden_pop(state, stage_current(state), source))
         return 0;
     if (source != SOURCE_MARKER && state->deeper) {
         state->deeper--;
@@ -341,12 +411,15 @@ __noinline int stage_close(struct thread_state *state, u64 now, u8 source)
         if (!stage || stage->source == source)
             break;
         found--;
+        stage = found ? stage_at(state, found - 1) : &state->outside;
+        if (stage && hidden_pop(state, stage, source))
+            return 0;
     }
     if (!found)
         return 0;
     for (int i = 0; i < MAX_DEPTH && state->depth > found; i++)
         stage_pop(state, now, true);
-    stage_pop(state, now, false);
+    stage_pop(state, now, cut);
     return 0;
 }
 
@@ -356,8 +429,7 @@ static __always_inline void stage_before(struct thread_state *state, u64 slot, u
     bool seeding = !state->seeded;
 
     state->seeded = 1;
-    want += state->foreign;
-    if (state->depth != want)
+    if (state->markers != want)
         stage_resync(state, slot, want, seeding);
 }
 
@@ -377,7 +449,7 @@ static __always_inline void stage_begin(struct thread_state *state, u64 slot, u6
 
     if (source == SOURCE_MARKER)
         stage_before(state, slot, depth - 1);
-    stage_push(state, name, now, source);
+    stage_push(state, marker_name(name), now, source);
 }
 
 static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 depth, u64 now)
@@ -389,10 +461,12 @@ static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 
     if (source == SOURCE_MARKER)
         stage_before(state, slot, depth + 1);
     top = stage_current(state);
+    if (hidden_pop(state, top, source))
+        return;
     if (state->depth > MAX_DEPTH || top->source == source)
         stage_pop(state, now, false);
     else
-        stage_close(state, now, source);
+        stage_close(state, now, source, false);
 }
 
 /* The time outside any stage, as a row without spans. */

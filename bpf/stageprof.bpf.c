@@ -10,15 +10,14 @@
  * uprobe on the markers    a stage begins or ends                   per marker, in the target
  * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
  *   record_function
- * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
- *   autograd engine
- * uprobe on the loader     a library came or went: look again       per dlopen
- * sched_switch, _wakeup    where the target's threads' time goes    two compares for bystanders
- * task_newtask             a thread begins                          rare
- * task_rename, _exit,      thread names; open stages and calls of   rare
- *   process_exec           a thread that ends
- * iter/task                the target's threads, at both ends of    twice
- *                          the window
+ * uprobe on functions      a stage or a region begins; at each of   per entry and exit, in the
+ * target; and their exits          a function's exits: it ends              a return is
+ * single-stepped uprobe on PyTorch's      whose backward pass a thread works on    per autograd
+ * function autograd engine uprobe on the loader     a library came or went: look again       per
+ * dlopen sched_switch, _wakeup    where the target's threads' time goes    two compares for
+ * bystanders task_newtask             a thread begins                          rare task_rename,
+ * _exit,      thread names; open stages and calls of   rare process_exec           a thread that
+ * ends iter/task                the target's threads, at both ends of    twice the window
  *
  * Limits: 64 pending return probes per thread (kernel); MAX_DEPTH nested
  * stages; the maps' sizes in state.h. Whatever does not fit is counted.
@@ -40,6 +39,8 @@ struct shared_types {
     enum autograd autograd;
     enum source source;
     enum range range;
+    enum role role;
+    enum leaving leaving;
     enum size_kind size_kind;
     struct span_record span_record;
 };
@@ -85,6 +86,7 @@ int marker_hit(struct pt_regs *ctx)
     /* The process's stages are no thread's time: nothing is charged to them. */
     if (state->serial != THREAD_PROCESS) {
         call_abandon(state, PT_REGS_SP(ctx));
+        frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
         now = ledger_enter(state, now);
     }
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
@@ -110,10 +112,46 @@ int range_hit(struct pt_regs *ctx)
         return 0;
     }
     call_abandon(state, PT_REGS_SP(ctx));
+    frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
     stage_seed(state);
     now = ledger_enter(state, now);
     range_hit_thread(state, cookie, argument(ctx, RANGE_ARGUMENT(cookie)), now);
     ledger_leave(state);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int function_entry(struct pt_regs *ctx)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    state = thread_get(task);
+    if (!state) {
+        count(LOST_STAGE_THREAD);
+        return 0;
+    }
+    call_abandon(state, PT_REGS_SP(ctx));
+    function_enter(ctx, task, state, bpf_get_attach_cookie(ctx));
+    return 0;
+}
+
+/* Not a return probe: an exception could not be unwound past one. */
+SEC("uprobe.multi")
+int function_exit(struct pt_regs *ctx)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    state = thread_find(bpf_get_current_task_btf());
+    if (!state)
+        return 0;
+    call_abandon(state, PT_REGS_SP(ctx));
+    function_leave(ctx, state, bpf_get_attach_cookie(ctx), now);
     return 0;
 }
 
@@ -217,6 +255,7 @@ static __always_inline void thread_ends(struct thread_state *state)
         count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
     state->sp = 0;
     state->ended = 1;
+    frames_cut_all(state, now);
     stage_cut_all(state, now);
     outside_flush(state);
     /* It stays busy: what the thread still does in the kernel is not its own. */
@@ -301,6 +340,7 @@ int dump_threads(struct bpf_iter__task *ctx)
     bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
     if (!state->seeded && bpf_map_lookup_elem(&slots, &tid))
         return 0; /* in a stage all along: the agent knows in which */
+    frames_cut_all(state, window_end);
     stage_cut_all(state, window_end);
     outside_flush(state);
     return 0;

@@ -28,6 +28,9 @@ volatile struct gil_plan gil = {};
 /* The marker library's slot of process-wide stages, 0 while unknown. */
 volatile u64 process_slot = 0;
 
+/* Only stages whose name matches are stages; the others are hidden. */
+const volatile u32 matching = 0;
+
 /* ---- what the programs tell the agent besides the maps ------------------ */
 
 volatile u32 target_ended = TARGET_RUNS;
@@ -92,6 +95,30 @@ struct {
 } texts SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct name_match);
+} name_matches SEC(".maps");
+
+/* Names that don't match, by address and by text, so that the expression is not
+ * run for each of their ranges. Least recently used ones go: libraries may make
+ * up names without end, and these must not take the room of stages. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, u64);
+    __type(value, u8);
+} hidden_names SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct stage_name);
+    __type(value, u8);
+} hidden_texts SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 65536);
     __type(key, u32);
@@ -115,6 +142,20 @@ struct {
     __type(key, u64);
     __type(value, u32);
 } graph_tasks SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, MAX_FUNCTIONS);
+    __type(key, u32);
+    __type(value, struct function);
+} functions SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct region_key);
+    __type(value, struct region_row);
+} regions SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

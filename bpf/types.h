@@ -7,12 +7,16 @@
 #ifndef STAGEPROF_TYPES_H
 #define STAGEPROF_TYPES_H
 
-#define MAX_DEPTH 32    /* open stages kept per thread; the marker library keeps 64 */
-#define SLOT_DEPTH 64   /* open stages in a slot of the marker library */
-#define SPAN_CALLS 16   /* kinds of calls kept per span */
-#define CALL_STACK 64   /* of all open stages of a thread together */
-#define NAME_SIZE 128   /* a stage name's text with its NUL */
-#define HIST_BUCKETS 32 /* log2 of nanoseconds */
+#define MAX_DEPTH 32  /* open stages kept per thread; the marker library keeps 64 */
+#define SLOT_DEPTH 64 /* open stages in a slot of the marker library */
+#define MAX_FRAMES 32 /* open functions kept per thread */
+#define MAX_FUNCTIONS 1024
+#define SPAN_CALLS 16     /* kinds of calls kept per span */
+#define CALL_STACK 64     /* of all open stages of a thread together */
+#define NAME_SIZE 128     /* a stage name's text with its NUL */
+#define HIST_BUCKETS 32   /* log2 of nanoseconds */
+#define SOURCES 8         /* room for kinds of enum source; a power of two */
+#define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
 
 enum gil_state {
     GIL_NONE,
@@ -74,6 +78,9 @@ enum counter {
     LOST_NAME_UNREADABLE, /* stages whose name could not be read */
     LOST_THREAD_STATE,    /* new threads for which no state could be made when they began */
     LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
+    LOST_FUNCTION_EXIT,   /* functions left without an exit: exception, longjmp; closed late */
+    LOST_FUNCTION_DEPTH,  /* functions entered below MAX_FRAMES open ones */
+    LOST_REGION_ROW,      /* regions that found no room for a new row */
     COUNTERS,
 };
 
@@ -97,6 +104,7 @@ enum source {
     SOURCE_OTHER_MARKER, /* another copy of it */
     SOURCE_NVTX,
     SOURCE_RECORD_FUNCTION,
+    SOURCE_FUNCTION, /* a function that is a stage while it runs */
 };
 
 /* What a probe on another source's function does; its cookie: the source, then
@@ -108,6 +116,25 @@ enum range {
     RANGE_PUSH_ATTRIBUTES, /* … points to NVTX's event attributes */
     RANGE_PUSH_WIDE,       /* … is a wchar_t pointer: the name is not read */
 };
+
+/* What a function is followed as. */
+enum role {
+    ROLE_STAGE = 1,
+    ROLE_REGION = 2,
+};
+
+/* When the instruction under the probe on a function's exit leaves it. */
+enum leaving {
+    LEAVES_ALWAYS,
+    LEAVES_IF,          /* the number is the condition code of a conditional jump */
+    LEAVES_BY_REGISTER, /* … of the register that holds where a jump goes */
+};
+
+/* The cookie of a probe on a function's entry or exit. */
+#define COOKIE_FUNCTION(c) ((u16)(c))
+#define COOKIE_ROLES(c) ((u8)((c) >> 16))
+#define COOKIE_LEAVING(c) ((u8)((c) >> 24))
+#define COOKIE_NUMBER(c) ((u8)((c) >> 32))
 
 /* Which function of the autograd engine a probe stands on; the low half of its
  * cookie. The high half is the number of the argument that points to the
@@ -155,7 +182,7 @@ struct call_key {
     u16 symbol;
     u8 gil;
     u8 attribution;
-    u32 pad;
+    u32 region; /* path of the regions that were open */
 };
 _Static_assert(sizeof(struct call_key) == 24, "call_key");
 
@@ -220,6 +247,37 @@ struct span_record {
 };
 _Static_assert(sizeof(struct span_record) == 40 + 8 * PARTS + 24 * SPAN_CALLS, "span_record");
 
+struct region_key {
+    u32 thread;
+    u32 path; /* of the stages in which the region was entered */
+    u32 region;
+    u32 attribution;
+};
+_Static_assert(sizeof(struct region_key) == 16, "region_key");
+
+/* Times that a region was entered and left. */
+struct region_row {
+    u64 count;
+    u64 wall;
+    u64 child; /* wall time of regions inside */
+    u64 min;
+    u64 max;
+    u64 partial_count; /* over an edge of the window, or not seen to be left */
+    u64 partial_wall;
+    u64 partial_child;
+};
+_Static_assert(sizeof(struct region_row) == 64, "region_row");
+
+/* Where a function's code lies, from its entry on. */
+struct function {
+    u64 size;
+    s64 cold_start; /* of the part that is split off */
+    u64 cold_size;
+    u32 skip; /* from the entry to the probe */
+    u32 pad;
+};
+_Static_assert(sizeof(struct function) == 32, "function");
+
 struct path_key {
     u64 name; /* address of the name in the target: names are never moved or freed */
     u32 parent;
@@ -230,6 +288,16 @@ _Static_assert(sizeof(struct path_key) == 16, "path_key");
 struct stage_name {
     u8 text[NAME_SIZE];
 };
+
+/* Which names become stages, as a deterministic automaton over a name's bytes and
+ * its NUL. A state is the offset of its row in next. */
+struct name_match {
+    u8 class[256]; /* of a byte: its column */
+    u16 start;
+    u16 accept; /* the state after the NUL of a name that matches */
+    u16 next[MATCH_CELLS];
+};
+_Static_assert(sizeof(struct name_match) == 260 + 2 * MATCH_CELLS, "name_match");
 
 struct thread_info {
     u32 tid;
@@ -244,11 +312,28 @@ struct open_stage {
     u64 child_cpu; /* CPU time of closed child stages */
     u64 parts[PARTS];
     u32 path;
-    u16 calls_base; /* its kinds of calls in the thread's stack of them */
-    u8 source;      /* what opened it, and has to close it */
-    u8 cut;         /* it was not seen to begin */
+    u16 calls_base;      /* its kinds of calls in the thread's stack of them */
+    u8 source;           /* what opened it, and has to close it */
+    u8 cut;              /* it was not seen to begin */
+    u16 hidden[SOURCES]; /* open ranges inside it that are no stages, by what opened them */
 };
-_Static_assert(sizeof(struct open_stage) == 32 + 8 * PARTS, "open_stage");
+_Static_assert(sizeof(struct open_stage) == 48 + 8 * PARTS, "open_stage");
+
+/* A function that has been entered and not been left. */
+struct frame {
+    u64 sp;   /* at its entry and at its exits */
+    u64 back; /* return address, at sp */
+    u64 start;
+    u64 begin;
+    u64 child; /* wall time of regions inside */
+    u32 path;
+    u32 attribution;
+    u32 outer; /* path of the regions around it */
+    u16 function;
+    u8 roles;
+    u8 pad;
+};
+_Static_assert(sizeof(struct frame) == 56, "frame");
 
 /* What is known of one thread, in task local storage: it comes and goes with
  * the thread, and only the thread itself and the scheduler switching it write to it. */
@@ -265,6 +350,13 @@ struct thread_state {
     u16 symbol;
     u8 gil;
     u8 attribution;
+    u32 call_region; /* path of the regions that are open around it */
+    u32 pad;
+
+    u32 region;     /* path of the regions that are open now */
+    u32 frames;     /* open functions */
+    u64 frame_sp;   /* of the innermost one; 0 when there is none */
+    u64 frame_back; /* its return address */
 
     /* Where the thread's time goes. */
     u64 mark;      /* time up to here is accounted */
@@ -282,7 +374,7 @@ struct thread_state {
     /* Stages. */
     u64 slot;                  /* the thread's slot in the marker library, once known */
     u32 depth;                 /* open stages, also those beyond MAX_DEPTH */
-    u32 foreign;               /* of these, not opened by SOURCE_MARKER */
+    u32 markers;               /* opened by SOURCE_MARKER, hidden ones too: the slot's depth */
     u32 stage_path;            /* path of the innermost open stage */
     u32 seeded;                /* the stack is followed since it was known */
     u32 deeper;                /* open ranges of other sources that are too deep to be kept */
@@ -290,6 +382,7 @@ struct thread_state {
     struct open_stage outside; /* holds the parts of the time outside any stage */
     struct open_stage open[MAX_DEPTH];
     struct span_call calls[CALL_STACK];
+    struct frame frame[MAX_FRAMES];
 };
 
 #endif

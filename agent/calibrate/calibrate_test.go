@@ -36,3 +36,18 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+func TestRunFunctions(t *testing.T) {
+	for _, mechanism := range []probe.Mechanism{probe.UprobeMulti, probe.PerfEvent} {
+		t.Run(string(mechanism), func(t *testing.T) {
+			cost, err := RunFunctions(t.Context(), mechanism, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("a function that returns %.0f ns, one that ends with a jump %.0f ns", cost.ByReturn, cost.ByJump)
+			if cost.ByReturn <= 0 || cost.ByJump <= 0 {
+				t.Errorf("%+v: probes cost something", cost)
+			}
+		})
+	}
+}

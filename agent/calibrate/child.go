@@ -66,12 +66,25 @@ func stubFile() (*os.File, error) {
 	if err := file.Truncate(2 * pageSize); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	for i, s := range stubs {
-		if _, err := file.WriteAt(s.code, int64(i*stubAlign)); err != nil {
+	for i, code := range stubCode() {
+		if _, err := file.WriteAt(code, int64(i*stubAlign)); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 	}
 	return file, nil
+}
+
+// stubCode is the code of all stubs in their order: those for calls, then those
+// for functions.
+func stubCode() [][]byte {
+	var code [][]byte
+	for _, s := range stubs {
+		code = append(code, s.code)
+	}
+	for _, s := range functionStubs {
+		code = append(code, s.code)
+	}
+	return code
 }
 
 // path names the stubs' memory for attaching probes.

@@ -25,3 +25,21 @@ var stubs = []stub{
 	{elfsym.Nop, []byte{0x90, 0xb8, 3, 0, 0, 0, 0xc3}, 0},
 	{elfsym.Stepped, []byte{0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xb8, 3, 0, 0, 0, 0xc3}, 0},
 }
+
+// functionStub is a function to follow, with its exit behind so many bytes.
+type functionStub struct {
+	code []byte
+	exit uint64
+}
+
+const (
+	returning = iota
+	jumping
+)
+
+// functionStubs has a function for each way to end: push %rbp, pop %rbp, and
+// ret, or a jump to one.
+var functionStubs = []functionStub{
+	returning: {[]byte{0x55, 0x5d, 0xc3}, 2},
+	jumping:   {[]byte{0x55, 0x5d, 0xe9, 0, 0, 0, 0, 0xc3}, 2},
+}

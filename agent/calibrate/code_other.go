@@ -14,4 +14,16 @@ type stub struct {
 // durations are reported as measured.
 var stubs []stub
 
+type functionStub struct {
+	code []byte
+	exit uint64
+}
+
+const (
+	returning = iota
+	jumping
+)
+
+var functionStubs []functionStub
+
 func callLoop(uintptr, int) {}

@@ -39,7 +39,12 @@ spelling), exact spellings (cuLaunchKernel_ptsz) and groups: ` + list(probe.Grou
 --stages-from takes a list of sources of stages: the marker library (markers), the
 push/pop ranges of NVTX (nvtx), PyTorch's record_function (record-function), which
 PyTorch's optimizers and data loaders call by themselves. All feed one stack of
-stages per thread. "stageprof doctor --pid PID" says what a process offers.`,
+stages per thread. "stageprof doctor --pid PID" says what a process offers.
+--stage-match leaves of all these only the stages whose name matches.
+
+function:LIB:SYMBOL makes a stage of a native function: LIB is the name of a
+mapped file, or the end of its path, SYMBOL a symbol's name, in which * stands for
+anything. Each of its returns costs about 5 µs.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz
@@ -53,6 +58,12 @@ stages per thread. "stageprof doctor --pid PID" says what a process offers.`,
 
   # no markers in the code: what PyTorch and NVTX call their parts
   sudo stageprof record --pid 4242 --stages-from nvtx,record-function -d 30s
+
+  # a few of them only
+  sudo stageprof record --pid 4242 --stages-from record-function --stage-match '^Optimizer\.step' -d 30s
+
+  # no markers at all: a function of a library of yours is the stage
+  sudo stageprof record --pid 4242 --stages-from 'function:libtrainer.so:*train_step*' -d 30s
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,

@@ -52,6 +52,10 @@ func TestRecordFlags(t *testing.T) {
 		"all outputs":          {[]string{"--pid=1", "-o=a", "--stages-out=b", "--spans=c", "--save=d", "--ready-file=e"}, ""},
 		"ready file is output": {[]string{"--pid=1", "-o=x", "--ready-file=x"}, "same file"},
 		"quiet and verbose":    {[]string{"--pid=1", "-q", "-v"}, "exclude"},
+		"stages by name":       {[]string{"--pid=1", "--stage-match=^(forward|backward)$"}, ""},
+		"no expression":        {[]string{"--pid=1", "--stage-match=("}, "missing closing"},
+		"words in expression":  {[]string{"--pid=1", `--stage-match=\bstep`}, "not supported"},
+		"large expression":     {[]string{"--pid=1", "--stage-match=(a|b)*a(a|b){12}"}, "too large"},
 		"unknown flag":         {[]string{"--pid=1", "--fast"}, "--fast"},
 	}
 	for name, c := range cases {

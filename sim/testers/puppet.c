@@ -28,6 +28,11 @@
 //   markers FILE          opens the marker library: there is none before
 //   second FILE TRUTH     opens another driver, whose truth goes to TRUTH when the process exits
 //   query N               N times cuDriverGetVersion of that driver
+//   nvtx FILE             opens a library of NVTX: there is none before
+//   push NAME, pop        a range of NVTX, which the truth's tags know nothing of
+//   ranges N              N times push of a name that was not there before, launch 1, pop
+//   library FILE          opens a library of functions to call (libfunctions)
+//   call FUNCTION N       calls one of them with N and a function that launches once
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -72,6 +77,11 @@ static struct {
 } markers;
 
 static CUresult (*second_query)(int *);
+
+static struct {
+    int (*push)(const char *);
+    int (*pop)(void);
+} nvtx;
 
 // What threads are told to do
 
@@ -229,10 +239,15 @@ static void rename_thread(const char *name) {
     pthread_setname_np(pthread_self(), name);
 }
 
-static void open_markers(const char *path) {
+static void *open_library(const char *path) {
     void *library = dlopen(path, RTLD_NOW);
     if (!library)
-        tester_fail("opening the marker library: %s", dlerror());
+        tester_fail("opening \"%s\": %s", path, dlerror());
+    return library;
+}
+
+static void open_markers(const char *path) {
+    void *library = open_library(path);
     *(void **)&markers.begin = dlsym(library, "stageprof_begin");
     *(void **)&markers.end = dlsym(library, "stageprof_end");
     *(void **)&markers.end_to = dlsym(library, "stageprof_end_to");
@@ -256,6 +271,53 @@ static void query(const char *count) {
     int version;
     for (long i = atol(count); i > 0; i--)
         MUST(second_query(&version), 0);
+}
+
+static void open_nvtx(const char *path) {
+    void *library = open_library(path);
+    *(void **)&nvtx.push = dlsym(library, "nvtxRangePushA");
+    *(void **)&nvtx.pop = dlsym(library, "nvtxRangePop");
+}
+
+static void push(const char *name) {
+    nvtx.push(name);
+}
+
+static void pop(void) {
+    nvtx.pop();
+}
+
+static void ranges(const char *count) {
+    static unsigned long made;
+    char name[64];
+    for (long i = atol(count); i > 0; i--) {
+        snprintf(name, sizeof(name), "library range %lu", __sync_fetch_and_add(&made, 1));
+        push(name);
+        launch("1");
+        pop();
+    }
+}
+
+static void *functions;
+
+static void open_functions(const char *path) {
+    functions = open_library(path);
+}
+
+static void launch_once(void) {
+    launch("1");
+}
+
+static void call_function(const char *arguments) {
+    void (*function)(long, void (*)(void));
+    char name[LINE];
+    long number;
+    if (sscanf(arguments, "%4351s %ld", name, &number) != 2)
+        tester_fail("call: a function and a number are needed, not \"%s\"", arguments);
+    *(void **)&function = dlsym(functions, name);
+    if (!function)
+        tester_fail("looking for a function: %s", dlerror());
+    function(number, launch_once);
 }
 
 // Handing over: the thread sleeps while it has no order, the first thread while it has one.
@@ -330,6 +392,12 @@ static void obey(const char *order) {
         {"markers", NULL, open_markers},
         {"second", NULL, open_second},
         {"query", NULL, query},
+        {"nvtx", NULL, open_nvtx},
+        {"push", NULL, push},
+        {"pop", pop, NULL},
+        {"ranges", NULL, ranges},
+        {"library", NULL, open_functions},
+        {"call", NULL, call_function},
     };
     size_t length = strcspn(order, " ");
     const char *argument = order + length + (order[length] == ' ');

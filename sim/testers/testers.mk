@@ -3,7 +3,8 @@
 TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
-testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so
+testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so \
+		$(OUT)/testers/libfunctions.so
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
@@ -26,3 +27,12 @@ $(OUT)/testers/calls-static: $(OBJ)/testers/static-calls.o $(OBJ)/testers/static
 $(OUT)/testers/libcallers.so: testers/libcallers/libcallers.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libcallers.d -shared -s -o $@ $<
+
+$(OUT)/testers/libnvtx.so: testers/libnvtx/libnvtx.c testers/nvtx.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libnvtx.d -shared -o $@ $<
+
+# Functions that are entered and left in every way. Compiled as C++ usually is, with its symbols kept.
+$(OUT)/testers/libfunctions.so: testers/libfunctions/libfunctions.cpp
+	@mkdir -p $(@D) $(OBJ)/testers
+	$(CXX) $(CXXFLAGS) -MF $(OBJ)/testers/libfunctions.d -shared -o $@ $<

@@ -1,0 +1,425 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"stageprof/agent/elfsym"
+	"stageprof/agent/probe"
+	"stageprof/bpf"
+)
+
+// SourceFunction begins a source that names a native function: "function:LIB:SYMBOL".
+const SourceFunction = "function"
+
+const functionPrefix = SourceFunction + ":"
+
+// The roles that a function can be followed in.
+const (
+	roleStage  = uint8(bpf.ProbeRoleROLE_STAGE)
+	roleRegion = uint8(bpf.ProbeRoleROLE_REGION)
+)
+
+const (
+	maxFunctions = 1024 // bpf/types.h's MAX_FUNCTIONS
+	maxMatches   = 256  // functions that one pattern may name
+)
+
+// functionPattern names functions of a library.
+type functionPattern struct {
+	library string // file name, or the end of a path
+	symbol  string // "*" stands for anything
+	role    uint8
+}
+
+// parseFunctionPattern reads LIB:SYMBOL. Names of C++ functions may hold colons.
+func parseFunctionPattern(text string, role uint8) (functionPattern, error) {
+	library, symbol, ok := strings.Cut(text, ":")
+	if !ok || library == "" || symbol == "" {
+		return functionPattern{}, fmt.Errorf("%w: %q does not name a function as LIB:SYMBOL", ErrUsage, text)
+	}
+	if strings.Trim(symbol, "*") == "" {
+		return functionPattern{}, fmt.Errorf("%w: %q names every function of the library", ErrUsage, text)
+	}
+	return functionPattern{library, symbol, role}, nil
+}
+
+func (p functionPattern) String() string { return p.library + ":" + p.symbol }
+
+// in tells whether a mapped file is the pattern's library: by its name, by the
+// end of its path, or by its name without the version behind ".so".
+func (p functionPattern) in(file string) bool {
+	if file == p.library || strings.HasSuffix(file, "/"+strings.TrimPrefix(p.library, "/")) {
+		return true
+	}
+	return strings.HasSuffix(p.library, ".so") && strings.HasPrefix(path.Base(file), p.library+".")
+}
+
+// matches tells whether a symbol, or the function that it is a copy of, has the
+// pattern's name.
+func (p functionPattern) matches(symbol string) bool {
+	return glob(p.symbol, symbol) || glob(p.symbol, original(symbol))
+}
+
+// glob matches a text with a pattern in which "*" stands for anything.
+func glob(pattern, text string) bool {
+	pieces := strings.Split(pattern, "*")
+	if len(pieces) == 1 {
+		return pattern == text
+	}
+	first, last := pieces[0], pieces[len(pieces)-1]
+	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+		return false
+	}
+	text = text[len(first) : len(text)-len(last)]
+	for _, piece := range pieces[1 : len(pieces)-1] {
+		_, behind, found := strings.Cut(text, piece)
+		if !found {
+			return false
+		}
+		text = behind
+	}
+	return true
+}
+
+// copySuffixes are what compilers put behind the names of whole copies of a
+// function. Parts of one (".part.0") are called by it, so they are none.
+var copySuffixes = []string{".isra.", ".constprop.", ".lto_priv.", ".llvm."}
+
+// original is the name of the function that a symbol is a copy of.
+func original(symbol string) string {
+	end := len(symbol)
+	for _, suffix := range copySuffixes {
+		if at := strings.Index(symbol, suffix); at > 0 {
+			end = min(end, at)
+		}
+	}
+	return symbol[:end]
+}
+
+// followed is a function that is followed; its index is its number in the
+// kernel side's tables.
+type followed struct {
+	name    string // for people
+	symbol  string
+	file    *openImage
+	address uint64 // vaddr
+	role    uint8
+	body    elfsym.Body
+}
+
+// displayName is a function's name without parameters, as it stands in its
+// source.
+func displayName(symbol string) string {
+	return demangle.Filter(symbol, demangle.NoParams, demangle.NoClones)
+}
+
+// functionPatterns lists the functions that the configuration asks for.
+func (c *Config) functionPatterns() ([]functionPattern, error) {
+	var patterns []functionPattern
+	for _, source := range c.StagesFrom {
+		text, ok := strings.CutPrefix(source, functionPrefix)
+		if !ok {
+			continue
+		}
+		p, err := parseFunctionPattern(text, roleStage)
+		if err != nil {
+			return nil, err
+		}
+		patterns = append(patterns, p)
+	}
+	return patterns, nil
+}
+
+// attachFunctions probes the wanted functions of files that have not been looked
+// at yet. A pattern that names nothing in its library, and a function whose code
+// is not understood, are errors.
+func (s *session) attachFunctions() error {
+	var errs []error
+	for _, file := range s.names.opened() {
+		if file.noFunctions || len(s.functionPatterns) == 0 {
+			continue
+		}
+		file.noFunctions = true // whatever comes of it, once is enough
+		errs = append(errs, s.attachFunctionsOf(file))
+	}
+	return errors.Join(append(errs, s.unmatched())...)
+}
+
+func (s *session) attachFunctionsOf(file *openImage) error {
+	wanted := slices.DeleteFunc(slices.Clone(s.functionPatterns), func(p functionPattern) bool { return !p.in(file.path) })
+	if len(wanted) == 0 {
+		return nil
+	}
+	found, err := s.findFunctions(file, wanted)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	if len(s.functions)+len(found) > maxFunctions {
+		return fmt.Errorf("%d functions are wanted, %d can be followed", len(s.functions)+len(found), maxFunctions)
+	}
+	entries, exits, err := s.announce(found)
+	if err != nil {
+		return err
+	}
+	// Exits first: a function whose exits were not probed would stay open.
+	if len(exits) > 0 {
+		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.FunctionExit, exits)
+		if err != nil {
+			return err
+		}
+		s.probes.Add(l)
+	}
+	l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.FunctionEntry, entries)
+	if err != nil {
+		return err
+	}
+	s.probes.Add(l)
+	return nil
+}
+
+// announce gives functions their numbers, tells the kernel side of them, and
+// returns where to probe them.
+func (s *session) announce(found []followed) (entries, exits []probe.Point, err error) {
+	for _, f := range found {
+		number := uint64(len(s.functions))
+		s.functions = append(s.functions, f)
+		var name bpf.ProbeStageName
+		copy(name.Text[:len(name.Text)-1], f.name)
+		if err := errors.Join(
+			s.objects.Names.Put(functionName|number, name),
+			s.objects.Functions.Put(uint32(number), bpf.ProbeFunction{
+				Size: f.body.Size, ColdStart: f.body.ColdStart, ColdSize: f.body.ColdSize, Skip: uint32(f.body.Entry.Skip),
+			}),
+		); err != nil {
+			return nil, nil, fmt.Errorf("passing on the function %q: %w", f.symbol, err)
+		}
+		cookie := number | uint64(f.role)<<16
+		entries = append(entries, probe.Point{Offset: f.offset() + f.body.Entry.Skip, Cookie: cookie})
+		for _, e := range f.body.Exits {
+			exits = append(exits, probe.Point{Offset: e.Offset, Cookie: cookie | uint64(e.Kind)<<24 | uint64(e.Number)<<32})
+		}
+	}
+	return entries, exits, nil
+}
+
+// functionName is bpf/function.h's FUNCTION_NAME.
+const functionName = 3 << 62
+
+// offset is the entry's position in the file; findFunctions has made sure that
+// there is one.
+func (f *followed) offset() uint64 {
+	offset, _ := f.file.elf.FileOffset(f.address)
+	return offset
+}
+
+// findFunctions finds the functions that patterns name in a file; one that
+// several name has all their roles.
+func (s *session) findFunctions(file *openImage, patterns []functionPattern) ([]followed, error) {
+	symbols, err := functionSymbols(file.elf, patterns)
+	if err != nil {
+		return nil, fmt.Errorf("looking for functions in %q: %w", file.path, err)
+	}
+	var found []followed
+	for _, alias := range elfsym.Aliases(symbols.whole) {
+		f, by, err := follow(file, alias.Symbols, symbols, patterns)
+		switch {
+		case err == nil:
+			if f.role = s.visible(f.name, f.role); f.role != 0 {
+				found = append(found, f)
+			}
+		case by.exact():
+			return nil, fmt.Errorf("following a function of %q: %w", file.path, err)
+		default:
+			s.warnOnce(fmt.Sprintf("%q: one of the functions of %q is not followed: %v", by, file.path, err))
+		}
+	}
+	if len(found) > maxMatches {
+		return nil, fmt.Errorf("%d functions of %q are wanted, more than %d: name fewer", len(found), file.path, maxMatches)
+	}
+	for _, p := range patterns {
+		if slices.ContainsFunc(symbols.whole, func(f elfsym.Symbol) bool { return p.matches(f.Name) }) {
+			s.settled[p] = true
+		}
+	}
+	return found, nil
+}
+
+// visible takes the role of a stage from a function whose name does not match
+// Config.StageMatch.
+func (s *session) visible(name string, role uint8) uint8 {
+	if matches, err := regexp.MatchString(s.config.StageMatch, name); err == nil && !matches {
+		return role &^ roleStage
+	}
+	return role
+}
+
+// follow finds out how to follow the function that some symbols name, and which
+// pattern asks for it, an exact one if there is one.
+func follow(file *openImage, aliases []elfsym.Symbol, symbols namedSymbols, patterns []functionPattern) (followed, functionPattern, error) {
+	var by functionPattern
+	var role uint8
+	for _, p := range patterns {
+		if slices.ContainsFunc(aliases, func(s elfsym.Symbol) bool { return p.matches(s.Name) }) {
+			role |= p.role
+			if by.symbol == "" || p.exact() {
+				by = p
+			}
+		}
+	}
+	symbol := slices.MaxFunc(aliases, func(a, b elfsym.Symbol) int { return cmp.Compare(a.Size, b.Size) })
+	body, err := file.elf.Body(symbol, symbols.cold[symbol.Name], probe.Kernel())
+	return followed{
+		name: displayName(symbol.Name), symbol: symbol.Name, file: file, address: symbol.Value, role: role, body: body,
+	}, by, err
+}
+
+// exact tells whether the pattern names one function.
+func (p functionPattern) exact() bool { return p.symbol != "" && !strings.Contains(p.symbol, "*") }
+
+// namedSymbols are functions, and by their names the parts split off from them.
+type namedSymbols struct {
+	whole []elfsym.Symbol
+	cold  map[string][]elfsym.Symbol
+}
+
+// functionSymbols reads the symbols that patterns name in one pass: from
+// .symtab, or from what the file exports if it has been stripped.
+func functionSymbols(file *elfsym.File, patterns []functionPattern) (namedSymbols, error) {
+	named := func(name string) bool {
+		whole, _, _ := strings.Cut(name, ".cold")
+		return slices.ContainsFunc(patterns, func(p functionPattern) bool { return p.matches(whole) })
+	}
+	all, err := file.StaticSymbols(named, maxSourceSymbols)
+	if err == nil && len(all) == 0 {
+		all, err = file.DynamicSymbols(named)
+	}
+	if err != nil {
+		return namedSymbols{}, err
+	}
+	symbols := namedSymbols{cold: map[string][]elfsym.Symbol{}}
+	for _, symbol := range all {
+		if symbol.Probeable() != nil {
+			continue
+		}
+		if whole, _, split := strings.Cut(symbol.Name, ".cold"); split {
+			symbols.cold[whole] = append(symbols.cold[whole], symbol)
+		} else {
+			symbols.whole = append(symbols.whole, symbol)
+		}
+	}
+	return symbols, nil
+}
+
+// unmatched says, once, which patterns name nothing although their library is
+// there, and what it has instead.
+func (s *session) unmatched() error {
+	var errs []error
+	for _, p := range s.functionPatterns {
+		if s.settled[p] {
+			continue
+		}
+		for _, file := range s.names.opened() {
+			if p.in(file.path) {
+				errs = append(errs, noFunction(file, p))
+				s.settled[p] = true
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func noFunction(file *openImage, p functionPattern) error {
+	near, err := nearFunctions(file.elf, p)
+	if err != nil {
+		return err
+	}
+	has := "nothing of a like name"
+	if len(near) > 0 {
+		has = strings.Join(near, ", ")
+	}
+	return fmt.Errorf("%w: %q has no function %q; it has %s", elfsym.ErrNoSymbol, file.path, p.symbol, has)
+}
+
+// mostNear bounds the names in a message.
+const mostNear = 5
+
+// nearFunctions lists functions whose names hold what the pattern holds, the
+// shortest first; upper and lower case are alike.
+func nearFunctions(file *elfsym.File, p functionPattern) ([]string, error) {
+	pieces := strings.FieldsFunc(strings.ToLower(p.symbol), func(r rune) bool { return r == '*' || r == ':' })
+	like := func(name string) bool {
+		lower := strings.ToLower(name)
+		return !slices.ContainsFunc(pieces, func(piece string) bool { return !strings.Contains(lower, piece) })
+	}
+	all, err := file.StaticSymbols(like, maxSourceSymbols)
+	if err == nil && len(all) == 0 {
+		all, err = file.DynamicSymbols(like)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, symbol := range all {
+		if symbol.Probeable() == nil {
+			names = append(names, symbol.Name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
+	names = slices.Compact(names)
+	return names[:min(len(names), mostNear)], nil
+}
+
+// warnOfFunctions warns of wanted libraries that the target has not mapped yet.
+func (s *session) warnOfFunctions() error {
+	files := s.names.opened()
+	for _, p := range s.functionPatterns {
+		if slices.ContainsFunc(files, func(f *openImage) bool { return p.in(f.path) }) {
+			continue
+		}
+		s.warnOnce(fmt.Sprintf("%q: the process has mapped no such library yet%s; its functions are followed from when it is loaded",
+			p, nearLibraries(files, p.library)))
+	}
+	return nil
+}
+
+// nearLibraries lists files with names like that of a library.
+func nearLibraries(files []*openImage, library string) string {
+	stem, _, _ := strings.Cut(strings.TrimPrefix(path.Base(library), "lib"), ".")
+	var near []string
+	for _, f := range files {
+		if base := path.Base(f.path); strings.Contains(strings.ToLower(base), strings.ToLower(stem)) && len(near) < mostNear {
+			near = append(near, base)
+		}
+	}
+	if len(near) == 0 {
+		return ""
+	}
+	return " (it has " + strings.Join(near, ", ") + ")"
+}
+
+// stageFunctions is the number of functions that are stages.
+func (s *session) stageFunctions() int {
+	n := 0
+	for _, f := range s.functions {
+		if f.role&roleStage != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// nameFunctions gives functions their names in full: the kernel side has no room
+// for those of some.
+func (d *drain) nameFunctions() {
+	for number, f := range d.functions {
+		d.text[functionName|uint64(number)] = f.name
+	}
+}

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"stageprof/agent/match"
+	"stageprof/bpf"
+)
+
+// compileStageMatch makes the table of Config.StageMatch, nil for all stages.
+func compileStageMatch(expression string) (*match.Table, error) {
+	if expression == "" {
+		return nil, nil
+	}
+	table, err := match.Compile(expression, len(bpf.ProbeNameMatch{}.Next))
+	if err != nil {
+		return nil, fmt.Errorf("%w: choosing stages by %q: %w", ErrUsage, expression, err)
+	}
+	return table, nil
+}
+
+// prepareStageMatch switches the choice of stages on, if there is one, before
+// the programs are loaded. Without it they are as if they knew of none.
+func (s *session) prepareStageMatch(spec *ebpf.CollectionSpec) (err error) {
+	if s.stageMatch, err = compileStageMatch(s.config.StageMatch); err != nil {
+		return err
+	}
+	if s.stageMatch == nil {
+		spec.Maps["hidden_names"].MaxEntries = 1
+		spec.Maps["hidden_texts"].MaxEntries = 1
+		return nil
+	}
+	if err := spec.Variables["matching"].Set(uint32(1)); err != nil {
+		return fmt.Errorf("setting the choice of stages: %w", err)
+	}
+	return nil
+}
+
+// setStageMatch hands the table over to the programs.
+func (s *session) setStageMatch() error {
+	if s.stageMatch == nil {
+		return nil
+	}
+	value := bpf.ProbeNameMatch{Class: s.stageMatch.Class, Start: s.stageMatch.Start, Accept: s.stageMatch.Accept}
+	copy(value.Next[:], s.stageMatch.Next)
+	if err := s.objects.NameMatches.Put(uint32(0), &value); err != nil {
+		return fmt.Errorf("passing on which stages are wanted: %w", err)
+	}
+	return nil
+}
+
+// shown returns those of a slot's stages that are to be stages.
+func (s *session) shown(all []openStage) []openStage {
+	if s.stageMatch == nil {
+		return all
+	}
+	var shown []openStage
+	for _, stage := range all {
+		if s.stageMatch.Match(stage.name) {
+			shown = append(shown, stage)
+		}
+	}
+	return shown
+}
