@@ -39,16 +39,27 @@ func nvtx(action bpf.ProbeRange, argument uint64) rangeFunction {
 
 // nvtxFunctions are NVTX's push/pop functions. Version 2 exports them from
 // libnvToolsExt; version 3 is compiled into its users, where they are local
-// symbols if they are there at all. Ranges of start/end are not followed: they
+// symbols if they are there at all. Ranges of start/end are counted only: they
 // belong to no thread, and without a tool their ends can't be told apart.
 var nvtxFunctions = map[string]rangeFunction{
-	"nvtxRangePushA":        nvtx(bpf.ProbeRangeRANGE_PUSH_TEXT, 1),
-	"nvtxRangePushW":        nvtx(bpf.ProbeRangeRANGE_PUSH_WIDE, 1),
-	"nvtxRangePushEx":       nvtx(bpf.ProbeRangeRANGE_PUSH_ATTRIBUTES, 1),
-	"nvtxDomainRangePushEx": nvtx(bpf.ProbeRangeRANGE_PUSH_ATTRIBUTES, 2),
-	"nvtxRangePop":          nvtx(bpf.ProbeRangeRANGE_POP, 1),
-	"nvtxDomainRangePop":    nvtx(bpf.ProbeRangeRANGE_POP, 1),
+	"nvtxRangePushA":         nvtx(bpf.ProbeRangeRANGE_PUSH_TEXT, 1),
+	"nvtxRangePushW":         nvtx(bpf.ProbeRangeRANGE_PUSH_WIDE, 1),
+	"nvtxRangePushEx":        nvtx(bpf.ProbeRangeRANGE_PUSH_ATTRIBUTES, 1),
+	"nvtxDomainRangePushEx":  nvtx(bpf.ProbeRangeRANGE_PUSH_ATTRIBUTES, 2),
+	"nvtxRangePop":           nvtx(bpf.ProbeRangeRANGE_POP, 1),
+	"nvtxDomainRangePop":     nvtx(bpf.ProbeRangeRANGE_POP, 1),
+	"nvtxRangeStartA":        nvtx(bpf.ProbeRangeRANGE_START, 1),
+	"nvtxRangeStartW":        nvtx(bpf.ProbeRangeRANGE_START, 1),
+	"nvtxRangeStartEx":       nvtx(bpf.ProbeRangeRANGE_START, 1),
+	"nvtxDomainRangeStartEx": nvtx(bpf.ProbeRangeRANGE_START, 1),
 }
+
+// What tells a file that has some of them: an export, or how a name in .symtab
+// ends. Whoever pushes ranges also pops them.
+var (
+	nvtxExports = []string{"nvtxRangePop", "nvtxDomainRangePop"}
+	nvtxEnding  = "RangePop"
+)
 
 // record_function's two halves, in libtorch_cpu. The first returns an object,
 // hence its name is the second argument; the other one is local.
@@ -126,10 +137,12 @@ func nvtxPoints(file *elfsym.File) ([]probe.Point, error) {
 // files are ruled out by one pass over them.
 func nvtxSymbols(file *elfsym.File) ([]elfsym.Symbol, error) {
 	isNVTX := func(name string) bool { _, ok := nvtxFunctions[name]; return ok }
-	if _, err := file.Lookup("nvtxRangePushA"); err == nil {
-		return file.DynamicSymbols(isNVTX)
+	for _, name := range nvtxExports {
+		if _, err := file.Lookup(name); err == nil {
+			return file.DynamicSymbols(isNVTX)
+		}
 	}
-	named, err := file.HasStaticName("nvtxRangePushA", maxSourceSymbols)
+	named, err := file.HasStaticName(nvtxEnding, maxSourceSymbols)
 	if err != nil || !named {
 		return nil, ignoreTooLarge(err)
 	}

@@ -16,27 +16,117 @@
 #define NVTX_MESSAGE_TYPE 32
 #define NVTX_MESSAGE 40
 #define NVTX_MESSAGE_ASCII 1
+#define NVTX_MESSAGE_UNICODE 2
+#define NVTX_MESSAGE_REGISTERED 3
 
 /* Stands for a text in paths and names; no address has this bit. */
 #define TEXT_NAME (1ULL << 63)
 
-/* Where the text of a pushed range's name is, 0 if it can't be read as bytes. */
-static __always_inline u64 range_text(u64 cookie, u64 argument)
+/* Where the text of a range's name is, and of what kind. */
+struct range_text {
+    u64 address; /* 0: nowhere */
+    bool wide;   /* characters of 32 bits instead of bytes */
+    bool handle; /* not a text but a number that was given for one */
+};
+
+static __always_inline void attributes_text(struct range_text *text, u64 attributes)
 {
-    u64 text = 0;
     u32 type = 0;
 
+    bpf_probe_read_user(&type, sizeof(type), (void *)attributes + NVTX_MESSAGE_TYPE);
+    text->wide = type == NVTX_MESSAGE_UNICODE;
+    text->handle = type == NVTX_MESSAGE_REGISTERED;
+    if (type == NVTX_MESSAGE_ASCII || text->wide)
+        read_user_u64(&text->address, attributes + NVTX_MESSAGE);
+}
+
+static __always_inline void range_text(struct range_text *text, u64 cookie, u64 argument)
+{
     switch (RANGE_ACTION(cookie)) {
+    case RANGE_PUSH_WIDE:
+        text->wide = true;
+        text->address = argument;
+        break;
     case RANGE_PUSH_TEXT:
-        return argument;
+        text->address = argument;
+        break;
     case RANGE_PUSH_STRING:
-        read_user_u64(&text, argument);
-        return text;
+        read_user_u64(&text->address, argument);
+        break;
     case RANGE_PUSH_ATTRIBUTES:
-        bpf_probe_read_user(&type, sizeof(type), (void *)argument + NVTX_MESSAGE_TYPE);
-        if (type == NVTX_MESSAGE_ASCII)
-            read_user_u64(&text, argument + NVTX_MESSAGE);
-        return text;
+        attributes_text(text, argument);
+        break;
+    }
+}
+
+#define NO_CHARACTER 0xfffd /* stands for what is none */
+
+/* Appends a character in UTF-8 and returns the new length, -1 if it has no room.
+ * A global function, for the verifier to check it once. */
+__noinline int append_utf8(struct stage_name *name, u32 length, u32 character)
+{
+    u64 at = length;
+
+    if (!name || at >= NAME_SIZE)
+        return -1;
+    if (character > 0x10ffff || character >> 11 == 0xd800 >> 11)
+        character = NO_CHARACTER;
+    barrier_var(at);
+    if (character < 0x80) {
+        if (at + 1 >= NAME_SIZE)
+            return -1;
+        name->text[at] = character;
+        return at + 1;
+    }
+    if (character < 0x800) {
+        if (at + 2 >= NAME_SIZE)
+            return -1;
+        name->text[at] = 0xc0 | character >> 6;
+        name->text[at + 1] = 0x80 | (character & 0x3f);
+        return at + 2;
+    }
+    if (character < 0x10000) {
+        if (at + 3 >= NAME_SIZE)
+            return -1;
+        name->text[at] = 0xe0 | character >> 12;
+        name->text[at + 1] = 0x80 | (character >> 6 & 0x3f);
+        name->text[at + 2] = 0x80 | (character & 0x3f);
+        return at + 3;
+    }
+    if (at + 4 >= NAME_SIZE)
+        return -1;
+    name->text[at] = 0xf0 | character >> 18;
+    name->text[at + 1] = 0x80 | (character >> 12 & 0x3f);
+    name->text[at + 2] = 0x80 | (character >> 6 & 0x3f);
+    name->text[at + 3] = 0x80 | (character & 0x3f);
+    return at + 4;
+}
+
+#define WIDE_CHUNK 8 /* characters read at a time: a page's end is never inside a chunk */
+
+/* Reads a text of wide characters; -1 if that is not possible. Those that are not aligned are not
+ * read: no compiler makes them. */
+__noinline int read_wide(struct stage_name *name, u64 address)
+{
+    u32 chunk[WIDE_CHUNK];
+    int length = 0;
+
+    if (!name || address & 3)
+        return -1;
+    for (int i = 0; i <= NAME_SIZE / WIDE_CHUNK; i++) {
+        u64 start = (address & ~(sizeof(chunk) - 1)) + i * sizeof(chunk);
+
+        if (bpf_probe_read_user(chunk, sizeof(chunk), (void *)start))
+            return -1;
+        for (int j = 0; j < WIDE_CHUNK; j++) {
+            if (start + 4 * j < address)
+                continue;
+            if (!chunk[j])
+                return 0;
+            length = append_utf8(name, length, chunk[j]);
+            if (length < 0) /* the name is cut here */
+                return 0;
+        }
     }
     return 0;
 }
@@ -56,21 +146,34 @@ static __always_inline u64 text_new(const struct stage_name *name)
     return NAME_OTHER;
 }
 
-static __always_inline u64 text_unreadable(void)
+static __always_inline u64 text_unreadable(enum counter why)
 {
-    count(LOST_NAME_UNREADABLE);
+    count(why);
     return matching ? NAME_HIDDEN : NAME_OTHER;
 }
 
-/* What stands for the text at an address of the target. */
-static __noinline u64 text_name(u64 address)
+static __always_inline bool read_text(struct stage_name *name, const struct range_text *text)
+{
+    if (!text->address)
+        return false;
+    if (text->wide)
+        return !read_wide(name, text->address);
+    return bpf_probe_read_user_str(name->text, sizeof(name->text), (void *)text->address) >= 0;
+}
+
+/* What stands for the text of a range. */
+static __noinline u64 text_name(u64 cookie, u64 argument)
 {
     struct stage_name name = {};
+    struct range_text text = {};
     u8 hidden = 1;
     u64 *known;
 
-    if (!address || bpf_probe_read_user_str(name.text, sizeof(name.text), (void *)address) < 0)
-        return text_unreadable();
+    range_text(&text, cookie, argument);
+    if (text.handle)
+        return text_unreadable(LOST_NAME_REGISTERED);
+    if (!read_text(&name, &text))
+        return text_unreadable(LOST_NAME_UNREADABLE);
     if (matching && bpf_map_lookup_elem(&hidden_texts, &name))
         return NAME_HIDDEN;
     known = bpf_map_lookup_elem(&texts, &name);
@@ -90,7 +193,7 @@ static __always_inline void range_hit_thread(struct thread_state *state, u64 coo
     if (RANGE_ACTION(cookie) == RANGE_POP)
         stage_close(state, now, source, false);
     else
-        stage_push(state, text_name(range_text(cookie, argument)), now, source);
+        stage_push(state, text_name(cookie, argument), now, source);
 }
 
 #endif

@@ -105,6 +105,11 @@ int range_hit(struct pt_regs *ctx)
 
     if (!tracking || window_over() || !is_target())
         return 0;
+    if (RANGE_ACTION(cookie) == RANGE_START) {
+        if (in_window())
+            count(LOST_RANGE_START);
+        return 0;
+    }
     now = bpf_ktime_get_ns();
     state = thread_get(bpf_get_current_task_btf());
     if (!state) {

@@ -76,6 +76,8 @@ enum counter {
     LOST_PATH,         /* stages that found no room in the table of paths */
     LOST_NAME_FULL,    /* stages whose name found no room in the table of names */
     LOST_NAME_UNREADABLE, /* stages whose name could not be read */
+    LOST_NAME_REGISTERED, /* stages whose name is a handle that only a tool could resolve */
+    LOST_RANGE_START,     /* ranges of start and end, which belong to no thread */
     LOST_THREAD_STATE,    /* new threads for which no state could be made when they began */
     LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
     LOST_FUNCTION_EXIT,   /* functions left without an exit: exception, longjmp; closed late */
@@ -114,7 +116,8 @@ enum range {
     RANGE_PUSH_TEXT,       /* the argument is a char pointer */
     RANGE_PUSH_STRING,     /* … points to a std::string: its first word is one */
     RANGE_PUSH_ATTRIBUTES, /* … points to NVTX's event attributes */
-    RANGE_PUSH_WIDE,       /* … is a wchar_t pointer: the name is not read */
+    RANGE_PUSH_WIDE,       /* … is a wchar_t pointer */
+    RANGE_START,           /* is not followed, only counted */
 };
 
 /* What a function is followed as. */

@@ -30,6 +30,10 @@
 //   query N               N times cuDriverGetVersion of that driver
 //   nvtx FILE             opens a library of NVTX: there is none before
 //   push NAME, pop        a range of NVTX, which the truth's tags know nothing of
+//   push-wide NAME, push-attributes NAME, push-wide-attributes NAME, push-registered NAME,
+//   push-nameless, push-domain NAME, pop-domain
+//                         the same by NVTX's other functions and kinds of message
+//   range NAME            a range of NVTX from start to end
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
@@ -38,6 +42,7 @@
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <spawn.h>
@@ -48,8 +53,10 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "../../marker/c/stageprof.h"
+#include "nvtx.h"
 #include "tester.h"
 
 enum { MAX_THREADS = 64, LINE = 4352, FAR = 64 << 10 };
@@ -80,7 +87,14 @@ static CUresult (*second_query)(int *);
 
 static struct {
     int (*push)(const char *);
+    int (*push_wide)(const wchar_t *);
+    int (*push_event)(const struct nvtx_attributes *);
     int (*pop)(void);
+    int (*domain_push)(void *, const struct nvtx_attributes *);
+    int (*domain_pop)(void *);
+    uint64_t (*start)(const char *);
+    void (*end)(uint64_t);
+    void *(*register_text)(void *, const char *);
 } nvtx;
 
 // What threads are told to do
@@ -276,7 +290,14 @@ static void query(const char *count) {
 static void open_nvtx(const char *path) {
     void *library = open_library(path);
     *(void **)&nvtx.push = dlsym(library, "nvtxRangePushA");
+    *(void **)&nvtx.push_wide = dlsym(library, "nvtxRangePushW");
+    *(void **)&nvtx.push_event = dlsym(library, "nvtxRangePushEx");
     *(void **)&nvtx.pop = dlsym(library, "nvtxRangePop");
+    *(void **)&nvtx.domain_push = dlsym(library, "nvtxDomainRangePushEx");
+    *(void **)&nvtx.domain_pop = dlsym(library, "nvtxDomainRangePop");
+    *(void **)&nvtx.start = dlsym(library, "nvtxRangeStartA");
+    *(void **)&nvtx.end = dlsym(library, "nvtxRangeEnd");
+    *(void **)&nvtx.register_text = dlsym(library, "nvtxDomainRegisterStringA");
 }
 
 static void push(const char *name) {
@@ -285,6 +306,62 @@ static void push(const char *name) {
 
 static void pop(void) {
     nvtx.pop();
+}
+
+static struct nvtx_attributes event(int32_t type) {
+    return (struct nvtx_attributes){.version = 3, .size = 48, .message_type = type};
+}
+
+static void push_attributes(const char *name) {
+    struct nvtx_attributes e = event(NVTX_ASCII);
+    e.message.ascii = name;
+    nvtx.push_event(&e);
+}
+
+// Every alignment that a text of wide characters can have within the pages and lines.
+static const wchar_t *widen(const char *name) {
+    static __thread wchar_t text[LINE + 8];
+    static __thread unsigned shift;
+    wchar_t *wide = text + (shift = (shift + 1) % 8);
+    setlocale(LC_CTYPE, "C.UTF-8");
+    if (mbstowcs(wide, name, LINE) == (size_t)-1)
+        tester_fail("\"%s\" is not UTF-8", name);
+    return wide;
+}
+
+static void push_wide(const char *name) {
+    nvtx.push_wide(widen(name));
+}
+
+static void push_wide_attributes(const char *name) {
+    struct nvtx_attributes e = event(NVTX_UNICODE);
+    e.message.unicode = widen(name);
+    nvtx.push_event(&e);
+}
+
+static void push_registered(const char *name) {
+    struct nvtx_attributes e = event(NVTX_REGISTERED);
+    e.message.registered = nvtx.register_text(NULL, name);
+    nvtx.push_event(&e);
+}
+
+static void push_nameless(void) {
+    struct nvtx_attributes e = event(0);
+    nvtx.push_event(&e);
+}
+
+static void push_domain(const char *name) {
+    struct nvtx_attributes e = event(NVTX_ASCII);
+    e.message.ascii = name;
+    nvtx.domain_push(NULL, &e);
+}
+
+static void pop_domain(void) {
+    nvtx.domain_pop(NULL);
+}
+
+static void range(const char *name) {
+    nvtx.end(nvtx.start(name));
 }
 
 static void ranges(const char *count) {
@@ -395,6 +472,14 @@ static void obey(const char *order) {
         {"nvtx", NULL, open_nvtx},
         {"push", NULL, push},
         {"pop", pop, NULL},
+        {"push-attributes", NULL, push_attributes},
+        {"push-wide", NULL, push_wide},
+        {"push-wide-attributes", NULL, push_wide_attributes},
+        {"push-registered", NULL, push_registered},
+        {"push-nameless", push_nameless, NULL},
+        {"push-domain", NULL, push_domain},
+        {"pop-domain", pop_domain, NULL},
+        {"range", NULL, range},
         {"ranges", NULL, ranges},
         {"library", NULL, open_functions},
         {"call", NULL, call_function},
