@@ -71,12 +71,14 @@ const (
 	ProbeCounterLOST_PATH            ProbeCounter = 13
 	ProbeCounterLOST_NAME_FULL       ProbeCounter = 14
 	ProbeCounterLOST_NAME_UNREADABLE ProbeCounter = 15
-	ProbeCounterLOST_THREAD_STATE    ProbeCounter = 16
-	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 17
-	ProbeCounterLOST_FUNCTION_EXIT   ProbeCounter = 18
-	ProbeCounterLOST_FUNCTION_DEPTH  ProbeCounter = 19
-	ProbeCounterLOST_REGION_ROW      ProbeCounter = 20
-	ProbeCounterCOUNTERS             ProbeCounter = 21
+	ProbeCounterLOST_NAME_REGISTERED ProbeCounter = 16
+	ProbeCounterLOST_RANGE_START     ProbeCounter = 17
+	ProbeCounterLOST_THREAD_STATE    ProbeCounter = 18
+	ProbeCounterLOST_THREAD_NAME     ProbeCounter = 19
+	ProbeCounterLOST_FUNCTION_EXIT   ProbeCounter = 20
+	ProbeCounterLOST_FUNCTION_DEPTH  ProbeCounter = 21
+	ProbeCounterLOST_REGION_ROW      ProbeCounter = 22
+	ProbeCounterCOUNTERS             ProbeCounter = 23
 )
 
 type ProbeFunction struct {
@@ -175,6 +177,7 @@ const (
 	ProbeRangeRANGE_PUSH_STRING     ProbeRange = 2
 	ProbeRangeRANGE_PUSH_ATTRIBUTES ProbeRange = 3
 	ProbeRangeRANGE_PUSH_WIDE       ProbeRange = 4
+	ProbeRangeRANGE_START           ProbeRange = 5
 )
 
 type ProbeRegionKey struct {
