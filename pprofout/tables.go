@@ -2,8 +2,6 @@ package pprofout
 
 import (
 	"cmp"
-	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -116,9 +114,9 @@ func (t *tables) leaf(symbol int) *profile.Location {
 func (t *tables) caller(frame int) *profile.Location {
 	f := &t.source.Frames[frame]
 	m := t.module(f.Module)
-	name, systemName := f.Function, f.Function
-	if name == "" {
-		name = fmt.Sprintf("%s+%#x", path.Base(m.File), f.Offset)
+	name := t.source.FrameName(frame)
+	systemName := name
+	if f.Function == "" {
 		systemName = "stageprof.frame." + name
 	}
 	return t.location(m, f.Address-min(1, f.Address), t.function(name, systemName, ""))

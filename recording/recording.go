@@ -1,6 +1,10 @@
 package recording
 
-import "time"
+import (
+	"fmt"
+	"path"
+	"time"
+)
 
 // FormatVersion is written to every saved Recording. It changes when a reader
 // of the previous version would misread a file.
@@ -150,6 +154,15 @@ type Frame struct {
 	Module   int    `json:"module"`
 	Function string `json:"function,omitempty"` // empty when there is no symbol
 	Offset   uint64 `json:"offset"`             // from Function, else from the start of the module's file
+}
+
+// FrameName names a frame by its function, or else by module and offset.
+func (r *Recording) FrameName(id int) string {
+	f := &r.Frames[id]
+	if f.Function != "" {
+		return f.Function
+	}
+	return fmt.Sprintf("%s+%#x", path.Base(r.Modules[f.Module].Path), f.Offset)
 }
 
 // Thread is one thread incarnation of the target. Two threads that had the

@@ -55,3 +55,30 @@ func (c PartColumn) Holds(k correlate.PartKind) bool { return c.column.holds(k) 
 // BlockedReasons names the reasons for which most of a blocked time was spent:
 // "blocked: futex 1.20 s", "poll 3.00 ms".
 func BlockedReasons(p *correlate.Partition) []string { return blockedNotes(p) }
+
+// Placed is a stage in the order of the tables.
+type Placed struct {
+	Stage  *correlate.Stage
+	Depth  int // number of stages around it
+	Inside int // number of stages directly inside it
+}
+
+// Place puts stages into the order of the tables: the costliest first, and the
+// stages inside a stage behind it.
+func Place(stages []correlate.Stage) (placed []Placed) {
+	var add func(nodes []*node, depth int)
+	add = func(nodes []*node, depth int) {
+		for _, n := range nodes {
+			placed = append(placed, Placed{n.stage, depth, len(n.children)})
+			add(n.children, depth+1)
+		}
+	}
+	add(tree(stages), 0)
+	return placed
+}
+
+// The names of the rows that are no stage.
+const (
+	OutsideTitle = outsideTitle
+	ItselfTitle  = itselfTitle
+)

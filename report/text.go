@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"time"
 
 	"stageprof/correlate"
 	"stageprof/recording"
@@ -116,31 +116,9 @@ func (t *text) gilCells(s *correlate.Sum) (cells []string) {
 func (t *text) printf(format string, args ...any) { fmt.Fprintf(t, format, args...) }
 
 func (t *text) writeHead() {
-	l := t.ledger
-	target, window := &l.Source.Target, &l.Source.Window
-	items := []string{fmt.Sprintf("pid %d", target.PID)}
-	if target.NSPID != 0 && target.NSPID != target.PID {
-		items[0] += fmt.Sprintf(" (%d in its namespace)", target.NSPID)
-	}
-	if target.WorldSize > 1 {
-		items = append(items, fmt.Sprintf("rank %d of %d", target.Rank, target.WorldSize))
-	}
-	command := printable(commandOf(target))
-	items = append(items, shortened(command, t.width))
-	writeItems(&t.Builder, append([]string{"stageprof " + printable(l.Source.Tool.Version)}, items...), "", t.width)
-
-	when := duration(uint64(max(window.Duration, 0)))
-	if !window.Start.IsZero() {
-		when += " from " + window.Start.UTC().Format(time.DateTime) + " UTC"
-	}
-	if window.End != "" {
-		when += ", ended by " + printable(string(window.End))
-	}
-	writeItems(&t.Builder, []string{
-		when,
-		plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
-			" took " + duration(l.All.WallNS) + " of host time",
-	}, "", t.width)
+	h := Head(t.ledger)
+	writeItems(&t.Builder, append(slices.Clone(h.Process), shortened(h.Command, t.width)), "", t.width)
+	writeItems(&t.Builder, []string{h.Window, h.Calls}, "", t.width)
 }
 
 // commandOf is the command line, or the best that is known of it.
@@ -149,27 +127,24 @@ func commandOf(t *recording.Target) string {
 }
 
 func (t *text) writeLosses() {
-	l := t.ledger
 	t.printf("\nLOST\n")
-	var rows []row
-	for _, loss := range l.Losses {
-		what := count(loss.Count) + " times"
-		if loss.Kind != "other" {
-			what = plural(loss.Count, strings.TrimSuffix(printable(loss.Kind), "s"))
-		}
-		rows = append(rows, row{cells: []string{what, printable(loss.Reason), printable(loss.Help)}})
-	}
-	if len(rows) == 0 {
+	lost := Lost(t.ledger)
+	if len(lost) == 0 {
 		t.printf("  nothing\n")
 	}
-	t.writeList(rows)
-	switch b := l.Balance; {
-	case !b.Counted:
-	case b.Holds():
-		t.printf("  %s seen = %s reported + %s lost\n", plural(b.Seen, "call"), count(b.Reported), count(b.Lost))
-	default:
-		t.printf("  ATTENTION: %s seen, but %s reported and %s lost\n", plural(b.Seen, "call"), count(b.Reported), count(b.Lost))
+	t.writeNotes(lost)
+	if account := Account(t.ledger); account != "" {
+		t.printf("  %s\n", account)
 	}
+}
+
+// writeNotes writes rows that are cells only.
+func (t *text) writeNotes(notes [][]string) {
+	rows := make([]row, len(notes))
+	for i := range notes {
+		rows[i].cells = notes[i]
+	}
+	t.writeList(rows)
 }
 
 // writeList writes rows in columns to the left, the last one broken into lines
@@ -195,88 +170,16 @@ func (t *text) writeList(rows []row) {
 }
 
 func (t *text) writeCost() {
-	r := t.ledger.Source
-	o := &r.Overhead
 	t.printf("\nCOST OF STAGEPROF\n")
-	var rows []row
-	item := func(name string, format string, args ...any) {
-		rows = append(rows, row{cells: []string{name, fmt.Sprintf(format, args...)}})
-	}
-	if o.Calibrated {
-		item("target", "%s per call, %s in all calls together", duration(uint64(max(o.CallCostNS, 0))), duration(o.AddedNS))
-	} else {
-		item("target", "not measured")
-	}
-	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
-	if taken := biasRange(r.Symbols); taken != "" {
-		item("bias", "%s are taken out of each call above: %s", taken, why)
-	} else {
-		item("bias", "nothing is taken out of the calls above: %s", why)
-	}
-	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
-		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, r.Window.Duration), size(o.AgentRSS), size(o.KernelBytes))
-	detached := "detached after this was made"
-	if o.Detach > 0 {
-		detached = "detached in " + duration(uint64(o.Detach))
-	}
-	item("probes", "%s, attached in %s, %s",
-		plural(uint64(max(o.ProbedSites, 0)), "site"), duration(uint64(max(o.Attach, 0))), detached)
-	t.writeList(rows)
-}
-
-func ofOneCore(cpu, window time.Duration) string {
-	if window <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (%s of one core)", percent(float64(max(cpu, 0))/float64(window)))
-}
-
-// biasRange is what is taken out of the calls of the symbols, "" for nothing.
-func biasRange(symbols []recording.Symbol) string {
-	var low, high uint64
-	for i, s := range symbols {
-		bias := uint64(max(s.BiasNS, 0))
-		if i == 0 {
-			low = bias
-		}
-		low, high = min(low, bias), max(high, bias)
-	}
-	switch from, to := duration(low), duration(high); {
-	case high == 0:
-		return ""
-	case from == to:
-		return from
-	default:
-		return from + " to " + to
-	}
+	t.writeNotes(Cost(t.ledger))
 }
 
 func (t *text) writeGPU() {
-	r := t.ledger.Source
-	if r.GPU == nil {
-		if r.GPUNote != "" {
-			t.printf("\nGPU\n")
-			t.writeList([]row{{cells: []string{"not read: " + printable(r.GPUNote)}}})
-		}
-		return
+	title, notes := GPU(t.ledger)
+	if len(notes) > 0 {
+		t.printf("\n%s\n", title)
+		t.writeNotes(notes)
 	}
-	t.printf("\nGPU (by NVML, driver %s)\n", printable(r.GPU.Driver))
-	var rows []row
-	for _, d := range r.GPU.Devices {
-		items := []string{
-			fmt.Sprintf("%.0f%% busy", d.UtilizationPct),
-			fmt.Sprintf("%s of %s used", size(d.MemoryUsed), size(d.MemoryTotal)),
-			fmt.Sprintf("%.0f W", d.PowerW),
-		}
-		if d.EnergyJ > 0 {
-			items = append(items, threeDigits(d.EnergyJ, []unit{{"J", 1, 9999.5}, {"kJ", 1e3, 9999.5}, {"MJ", 1e6, 0}}))
-		}
-		rows = append(rows, row{cells: []string{fmt.Sprintf("%d %s", d.Index, printable(d.Name)), strings.Join(items, ", ")}})
-	}
-	if r.GPUNote != "" {
-		rows = append(rows, row{cells: []string{"note", printable(r.GPUNote)}})
-	}
-	t.writeList(rows)
 }
 
 func (t *text) writeWarnings() {

@@ -1,0 +1,153 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+)
+
+// Heading says what was recorded.
+type Heading struct {
+	Process []string // the version that recorded it, its pid, its rank
+	Command string
+	Window  string // how long, when, what ended it
+	Calls   string // how many, on how many threads, how long they took
+}
+
+// Head is the heading of the tables.
+func Head(l *correlate.Ledger) Heading {
+	target, window := &l.Source.Target, &l.Source.Window
+	pid := fmt.Sprintf("pid %d", target.PID)
+	if target.NSPID != 0 && target.NSPID != target.PID {
+		pid += fmt.Sprintf(" (%d in its namespace)", target.NSPID)
+	}
+	h := Heading{
+		Process: []string{"stageprof " + printable(l.Source.Tool.Version), pid},
+		Command: printable(commandOf(target)),
+		Window:  duration(uint64(max(window.Duration, 0))),
+		Calls: plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
+			" took " + duration(l.All.WallNS) + " of host time",
+	}
+	if target.WorldSize > 1 {
+		h.Process = append(h.Process, fmt.Sprintf("rank %d of %d", target.Rank, target.WorldSize))
+	}
+	if !window.Start.IsZero() {
+		h.Window += " from " + window.Start.UTC().Format(time.DateTime) + " UTC"
+	}
+	if window.End != "" {
+		h.Window += ", ended by " + printable(string(window.End))
+	}
+	return h
+}
+
+// Lost lists the losses: how many of what, the reason, what it means.
+func Lost(l *correlate.Ledger) (notes [][]string) {
+	for _, loss := range l.Losses {
+		what := count(loss.Count) + " times"
+		if loss.Kind != "other" {
+			what = plural(loss.Count, strings.TrimSuffix(printable(loss.Kind), "s"))
+		}
+		notes = append(notes, []string{what, printable(loss.Reason), printable(loss.Help)})
+	}
+	return notes
+}
+
+// Account says that all calls are accounted for, or that they are not; "" when
+// they were not counted.
+func Account(l *correlate.Ledger) string {
+	switch b := l.Balance; {
+	case !b.Counted:
+		return ""
+	case b.Holds():
+		return fmt.Sprintf("%s seen = %s reported + %s lost", plural(b.Seen, "call"), count(b.Reported), count(b.Lost))
+	default:
+		return fmt.Sprintf("ATTENTION: %s seen, but %s reported and %s lost", plural(b.Seen, "call"), count(b.Reported), count(b.Lost))
+	}
+}
+
+// Cost lists what the recording itself cost: whom or what, how much.
+func Cost(l *correlate.Ledger) (notes [][]string) {
+	r := l.Source
+	o := &r.Overhead
+	item := func(name string, format string, args ...any) {
+		notes = append(notes, []string{name, fmt.Sprintf(format, args...)})
+	}
+	if o.Calibrated {
+		item("target", "%s per call, %s in all calls together", duration(uint64(max(o.CallCostNS, 0))), duration(o.AddedNS))
+	} else {
+		item("target", "not measured")
+	}
+	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
+	if taken := biasRange(r.Symbols); taken != "" {
+		item("bias", "%s are taken out of each call above: %s", taken, why)
+	} else {
+		item("bias", "nothing is taken out of the calls above: %s", why)
+	}
+	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
+		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, r.Window.Duration), size(o.AgentRSS), size(o.KernelBytes))
+	detached := "detached after this was made"
+	if o.Detach > 0 {
+		detached = "detached in " + duration(uint64(o.Detach))
+	}
+	item("probes", "%s, attached in %s, %s",
+		plural(uint64(max(o.ProbedSites, 0)), "site"), duration(uint64(max(o.Attach, 0))), detached)
+	return notes
+}
+
+func ofOneCore(cpu, window time.Duration) string {
+	if window <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s of one core)", percent(float64(max(cpu, 0))/float64(window)))
+}
+
+// biasRange is what is taken out of the calls of the symbols, "" for nothing.
+func biasRange(symbols []recording.Symbol) string {
+	var low, high uint64
+	for i, s := range symbols {
+		bias := uint64(max(s.BiasNS, 0))
+		if i == 0 {
+			low = bias
+		}
+		low, high = min(low, bias), max(high, bias)
+	}
+	switch from, to := duration(low), duration(high); {
+	case high == 0:
+		return ""
+	case from == to:
+		return from
+	default:
+		return from + " to " + to
+	}
+}
+
+// GPU lists what NVML said of each device, below a title; nothing when there
+// is nothing to say.
+func GPU(l *correlate.Ledger) (title string, notes [][]string) {
+	r := l.Source
+	if r.GPU == nil {
+		if r.GPUNote != "" {
+			notes = [][]string{{"not read: " + printable(r.GPUNote)}}
+		}
+		return "GPU", notes
+	}
+	for _, d := range r.GPU.Devices {
+		items := []string{
+			fmt.Sprintf("%.0f%% busy", d.UtilizationPct),
+			fmt.Sprintf("%s of %s used", size(d.MemoryUsed), size(d.MemoryTotal)),
+			fmt.Sprintf("%.0f W", d.PowerW),
+		}
+		if d.EnergyJ > 0 {
+			items = append(items, threeDigits(d.EnergyJ, []unit{{"J", 1, 9999.5}, {"kJ", 1e3, 9999.5}, {"MJ", 1e6, 0}}))
+		}
+		notes = append(notes, []string{fmt.Sprintf("%d %s", d.Index, printable(d.Name)), strings.Join(items, ", ")})
+	}
+	if r.GPUNote != "" {
+		notes = append(notes, []string{"note", printable(r.GPUNote)})
+	}
+	return fmt.Sprintf("GPU (by NVML, driver %s)", printable(r.GPU.Driver)), notes
+}
