@@ -51,9 +51,14 @@ demo-torch: all ## the same with stock PyTorch (a 3 GB download, kept)
 	@scripts/demo.sh torch
 
 .PHONY: test
-test: all ## every test that needs no PyTorch (as root: they load eBPF)
+test: all ## every test that needs no PyTorch and no browser (as root: they load eBPF)
 	$(NEED) g++ clang unshare
 	@scripts/test.sh
+
+.PHONY: test-browser
+test-browser: ## the HTML page in a headless Chromium (a 64 MB package)
+	$(NEED) go browser
+	go test -count=1 -tags browser ./report/html
 
 .PHONY: test-torch
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth

@@ -52,6 +52,9 @@ func (c PartColumn) Title() string { return c.column.title }
 // Holds reports whether a kind of part belongs to the column.
 func (c PartColumn) Holds(k correlate.PartKind) bool { return c.column.holds(k) }
 
+// Rare reports whether the tables leave the column out where it is 0.
+func (c PartColumn) Rare() bool { return c.column.rare }
+
 // BlockedReasons names the reasons for which most of a blocked time was spent:
 // "blocked: futex 1.20 s", "poll 3.00 ms".
 func BlockedReasons(p *correlate.Partition) []string { return blockedNotes(p) }

@@ -40,11 +40,12 @@ mapfile -t go_files < <(files '*.go')
 mapfile -t c_files < <(files '*.c' '*.h' '*.cc' '*.hpp')
 mapfile -t py_files < <(files '*.py')
 mapfile -t sh_files < <(files '*.sh' .ci/run)
+mapfile -t page_files < <(files '*.js' '*.css' '*.html')
 
 # Every source file of ours says under which licence it stands.
 spdx() {
     local missing
-    missing=$(grep -L 'SPDX-License-Identifier:' "${c_files[@]}" "${py_files[@]}" "${sh_files[@]}") || true
+    missing=$(grep -L 'SPDX-License-Identifier:' "${c_files[@]}" "${py_files[@]}" "${sh_files[@]}" "${page_files[@]}") || true
     [ -z "$missing" ] || printf 'no SPDX line: %s\n' "$missing"
     [ -z "$missing" ]
 }
@@ -64,11 +65,11 @@ PY
 }
 
 check gofmt quiet gofmt -l "${go_files[@]}"
-check 'go vet' go vet -tags torch ./...
+check 'go vet' go vet -tags torch,browser ./...
 check 'go vet, without cgo, arm64' env CGO_ENABLED=0 GOARCH=arm64 go vet ./...
 check 'go vet, pure packages on darwin' env CGO_ENABLED=0 GOOS=darwin go vet "${PURE[@]}"
 check 'imports of the pure packages' pure_imports
-check staticcheck go run "$STATICCHECK" -tags torch ./...
+check staticcheck go run "$STATICCHECK" -tags torch,browser ./...
 check clang-format clang-format --dry-run -Werror "${c_files[@]}"
 check shellcheck shellcheck "${sh_files[@]}"
 check 'Python syntax of 3.8' python_syntax "${py_files[@]}"
