@@ -48,11 +48,10 @@ record() {
     kill "$pipeline"
 }
 
-# picture NAME URL SIZE OPTION...: what the browser shows.
+# picture NAME URL SIZE: what the browser shows.
 picture() {
     local name=$1 url=$2 size=$3
-    shift 3
-    "$browser" --headless --no-sandbox --hide-scrollbars --window-size="$size" "$@" \
+    "$browser" --headless --no-sandbox --hide-scrollbars --window-size="$size" \
         --screenshot="$PWD/$IMAGES/$name.png" "$url" 2>"$work/browser.log"
     echo "$IMAGES/$name.png: $(stat -c %s "$IMAGES/$name.png") bytes"
 }
@@ -67,6 +66,14 @@ flame_graph() {
     picture "$name" "$(sed -n 's/^Serving web UI on //p' "$work/pprof.log")/ui/flamegraph" "$size"
 }
 
+# page NAME RECORDING SIZE: what `stageprof html` makes of it.
+page() {
+    local name=$1 recording=$2 size=$3
+    bin/stageprof html "$recording" --output "$work/$name.html"
+    picture "$name" "file://$work/$name.html" "$size"
+}
+
 mkdir -p "$IMAGES"
 record sync --copy sync
+page html "$work/sync.rec" 1120,1000
 flame_graph stages-flamegraph "$work/sync-stages.pb.gz" 1200,160

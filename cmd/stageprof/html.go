@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"stageprof/correlate"
 	"stageprof/report/html"
 )
 
@@ -60,7 +61,7 @@ and stage names.`,
 }
 
 func (c *htmlConfig) run() error {
-	ledger, err := readLedger(c.File)
+	ledger, err := readLedger(c.File, correlate.Skip{})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ type stageData struct {
 	Partial     uint64                      `json:"partial"`
 	Wall        *uint64                     `json:"wall"`
 	Exclusive   *uint64                     `json:"exclusive"`
+	PerSpan     *uint64                     `json:"per_span"`
 	Parts       *partsData                  `json:"parts"`
 	PartsWithin *partsData                  `json:"parts_within"`
 	Iterations  *iterationsData             `json:"iterations"`
@@ -189,6 +190,10 @@ func (b *builder) stage(p report.Placed) stageData {
 	if s.Spans != nil {
 		wall, exclusive := s.Spans.WindowNS(), s.Spans.ExclusiveWindowNS()
 		d.Complete, d.Partial, d.Wall, d.Exclusive = s.Spans.Count, s.Spans.Partial.Count, &wall, &exclusive
+		if s.Spans.Count > 0 {
+			mean := s.Spans.WallNS / s.Spans.Count
+			d.PerSpan = &mean
+		}
 	}
 	for i := range s.Adopted {
 		a := &s.Adopted[i]
@@ -198,7 +203,7 @@ func (b *builder) stage(p report.Placed) stageData {
 }
 
 func iterationsOf(it *correlate.Iterations) *iterationsData {
-	if it == nil {
+	if it == nil || it.Count == 0 {
 		return nil
 	}
 	d := &iterationsData{Count: it.Count, Missing: it.Missing, Wall: distributionOf("", it.Wall)}

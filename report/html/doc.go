@@ -26,11 +26,11 @@
 //	    part_names [{name, segment}]
 //	    threads   [{name, tid, role, stages, calls, gil, parts}]; stages is null when
 //	              no span of the thread was seen
-//	    stages    [{name, path, depth, inside, process, spans, complete, partial,
-//	              wall, exclusive, parts, parts_within, iterations, calls, gil,
+//	    stages    [{name, path, depth, inside, process, complete, partial, wall,
+//	              exclusive, per_span, parts, parts_within, iterations, calls, gil,
 //	              adopted}], in the order of the tables; wall and exclusive are those
-//	              of complete and partial spans inside the window, null when no span
-//	              was seen
+//	              of complete and partial spans inside the window, per_span is the
+//	              mean of complete ones, null when none was seen
 //	    outside   <parts> of the time outside any stage
 //	    calls     [{stage, thread, symbol, gil, attribution, count, errors, wall, cpu,
 //	              bytes, max, p50, p99, callers: [{name, count, wall}]}]; stage is -1

@@ -35,17 +35,13 @@ function stageRows(recording) {
   };
   for (const stage of recording.stages) {
     close(stage.depth);
-    rows.push({ title: stage.name, depth: stage.depth, stage, parts: stage.parts_within || undivided(stage) });
+    rows.push({ title: stage.name, depth: stage.depth, stage, parts: stage.parts_within });
     if (stage.inside > 0 && !stage.process) open.push(stage);
   }
   close(0);
   if (recording.outside) rows.push({ title: outsideTitle, depth: 0, parts: recording.outside });
   return rows;
 }
-
-// undivided is null also for the stages of the whole process: they have time,
-// but are on no thread that could have spent it on anything.
-function undivided() { return null; }
 
 function scaleChoice(draw) {
   const choice = (label, relative) => element("label", null,
@@ -68,7 +64,7 @@ function stageRow(recording, r, share) {
   button.style.marginInlineStart = 1.25 * r.depth + "em";
   const row = element("tr", null,
     element("th", { scope: "row" }, button),
-    ...[stage ? spanCount(stage) : "", duration(wallOf(r)), stage ? perSpan(stage) : "", duration(cudaOf(recording, r))].map((text) =>
+    ...[stage ? spanCount(stage) : "", duration(wallOf(r)), stage ? duration(stage.per_span) : "", duration(cudaOf(recording, r))].map((text) =>
       element("td", { class: "number" }, text)),
     element("td", { class: "bar-cell" }, bar(recording, parts, share),
       parts ? element("div", { class: "bar-text", "aria-hidden": "true" }, barText(recording, parts, 3)) : null));
@@ -87,10 +83,6 @@ function cudaOf(recording, { stage, parts }) {
 function spanCount(stage) {
   if (stage.wall === null) return missing;
   return count(stage.complete) + (stage.partial > 0 ? " +" + count(stage.partial) : "");
-}
-
-function perSpan(stage) {
-  return stage.iterations ? duration(stage.iterations.wall.mean) : missing;
 }
 
 function stageDetails(recording, { title, stage, parts }) {
