@@ -23,7 +23,7 @@ import (
 
 // calibrate measures the probes' cost. Without it durations are reported as
 // measured, and the profile says so.
-func (s *session) calibrate(ctx context.Context) error {
+func (s *Session) calibrate(ctx context.Context) error {
 	if sites := s.plan.sites(); s.mechanism == probe.PerfEvent && sites > manyPerfEvents {
 		s.warnings = append(s.warnings, fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
 	}
@@ -44,7 +44,7 @@ func (s *session) calibrate(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) load() error {
+func (s *Session) load() error {
 	spec, err := bpf.LoadProbe()
 	if err != nil {
 		return fmt.Errorf("reading the programs: %w", err)
@@ -59,7 +59,7 @@ func (s *session) load() error {
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("loading the programs: %w", err)
 	}
-	spans, err := newSpanReader(s.objects.Spans)
+	spans, err := newSpanReader(s.objects.Spans, s.config.Live)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ var gilReadings = map[gil.Method]bpf.ProbeGilReading{
 	gil.CurrentThreadState: bpf.ProbeGilReadingGIL_METHOD_CURRENT_THREAD_STATE,
 }
 
-func (s *session) setGIL(plan gil.Plan) error {
+func (s *Session) setGIL(plan gil.Plan) error {
 	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
 		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
 		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
@@ -87,7 +87,7 @@ func (s *session) setGIL(plan gil.Plan) error {
 // attachAll puts the probes in, in the order that loses nothing: a thread's
 // state before anything that needs it, markers before the registry is read,
 // returns before entries, and the window opens last.
-func (s *session) attachAll(ctx context.Context) error {
+func (s *Session) attachAll(ctx context.Context) error {
 	return inOrder(ctx,
 		s.attachTracepoints,
 		s.initThreads,
@@ -105,7 +105,7 @@ func (s *session) attachAll(ctx context.Context) error {
 	)
 }
 
-func (s *session) attachTracepoints() error {
+func (s *Session) attachTracepoints() error {
 	return errors.Join(
 		attachTracepoints(&s.kernel, s.objects.OnNew, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec),
 		attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup),
@@ -123,7 +123,7 @@ func attachTracepoints(links *probe.Links, programs ...*ebpf.Program) error {
 	return nil
 }
 
-func (s *session) initThreads() error {
+func (s *Session) initThreads() error {
 	// From here on new threads get their state when they start.
 	if err := s.objects.Tracking.Set(uint32(1)); err != nil {
 		return fmt.Errorf("following the target: %w", err)
@@ -131,11 +131,16 @@ func (s *session) initThreads() error {
 	if _, err := runIterator(s.objects.InitThreads); err != nil {
 		return fmt.Errorf("listing the target's threads: %w", err)
 	}
-	iterate, err := link.AttachIter(link.IterOptions{Program: s.objects.DumpThreads})
-	if err != nil {
-		return fmt.Errorf("preparing to list the target's threads: %w", err)
+	for _, i := range []struct {
+		to      **link.Iter
+		program *ebpf.Program
+	}{{&s.iterate, s.objects.DumpThreads}, {&s.peeking, s.objects.PeekThreads}} {
+		iterate, err := link.AttachIter(link.IterOptions{Program: i.program})
+		if err != nil {
+			return fmt.Errorf("preparing to list the target's threads: %w", err)
+		}
+		*i.to = iterate
 	}
-	s.iterate = iterate
 	return nil
 }
 
@@ -168,7 +173,7 @@ const loaderHook = "_dl_debug_state"
 // attachLoader lets the target's dynamic loader tell of new libraries. Without
 // it (musl, static executables, a loader that can't be opened) the session looks
 // from time to time.
-func (s *session) attachLoader() error {
+func (s *Session) attachLoader() error {
 	mappings, err := s.process.Mappings()
 	if err != nil {
 		return err
@@ -188,7 +193,7 @@ func (s *session) attachLoader() error {
 	return nil
 }
 
-func (s *session) attachLoaderFile(m target.Mapping) (bool, error) {
+func (s *Session) attachLoaderFile(m target.Mapping) (bool, error) {
 	file, err := s.process.OpenMapped(m)
 	if err != nil {
 		return false, err
@@ -216,7 +221,7 @@ func (s *session) attachLoaderFile(m target.Mapping) (bool, error) {
 	return true, nil
 }
 
-func (s *session) attachMarkerLibs() error {
+func (s *Session) attachMarkerLibs() error {
 	if !slices.Contains(s.config.StagesFrom, SourceMarkers) {
 		return nil
 	}
@@ -230,7 +235,7 @@ func (s *session) attachMarkerLibs() error {
 
 // attachMarkerLib probes a marker library, then tells the kernel side where the
 // threads that have been using it keep their stages.
-func (s *session) attachMarkerLib(library target.Image) error {
+func (s *Session) attachMarkerLib(library target.Image) error {
 	if s.markers[imageOf(library)] {
 		return nil
 	}
@@ -255,7 +260,7 @@ func (s *session) attachMarkerLib(library target.Image) error {
 	return nil
 }
 
-func (s *session) seed(r *registry) error {
+func (s *Session) seed(r *registry) error {
 	threads, err := s.process.Threads()
 	if err != nil {
 		return err
@@ -278,7 +283,7 @@ func (s *session) seed(r *registry) error {
 	return s.objects.ProcessSlot.Set(r.process.address)
 }
 
-func (s *session) attachDrivers() error {
+func (s *Session) attachDrivers() error {
 	for _, d := range s.plan.Drivers {
 		if err := s.attachDriver(d); err != nil {
 			return err
@@ -287,7 +292,7 @@ func (s *session) attachDrivers() error {
 	return nil
 }
 
-func (s *session) attachDriver(d DriverPlan) error {
+func (s *Session) attachDriver(d DriverPlan) error {
 	if s.drivers[imageOf(d.Image)] {
 		return nil
 	}
@@ -315,7 +320,7 @@ func (s *session) attachDriver(d DriverPlan) error {
 
 // lookAgain finds what came since the plan was made and before the loader's
 // hook was in.
-func (s *session) lookAgain() error {
+func (s *Session) lookAgain() error {
 	if err := s.attachNew(); err != nil {
 		s.warnOfNew(err)
 	}
@@ -323,14 +328,14 @@ func (s *session) lookAgain() error {
 }
 
 // rememberImages opens what the target has mapped, while it is there.
-func (s *session) rememberImages() error {
+func (s *Session) rememberImages() error {
 	if s.names == nil {
 		s.names = newImages(s.process)
 	}
 	return s.names.refresh()
 }
 
-func (s *session) openWindow() error {
+func (s *Session) openWindow() error {
 	// The plan is of the program that was there when it was made.
 	before, err := s.process.Execed()
 	if err != nil {

@@ -42,7 +42,7 @@ func engineFunctions() []engineFunction {
 }
 
 // attachAutograd probes the autograd engines that the target has mapped.
-func (s *session) attachAutograd() error {
+func (s *Session) attachAutograd() error {
 	for _, file := range s.names.opened() {
 		if file.noEngine {
 			continue

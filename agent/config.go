@@ -48,6 +48,10 @@ type Config struct {
 	// name are stages, the others are as if they were not there. "": all.
 	StageMatch string
 	Wait       bool // for the driver to be mapped, instead of ErrNoDriver
+	// Live: the window may be open for a long time, and be looked at meanwhile
+	// with Snapshot. Of the single spans the latest are kept instead of the
+	// first, and only the sum of threads that ended long ago, see doc.go.
+	Live bool
 
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording

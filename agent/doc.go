@@ -9,4 +9,26 @@
 //
 // The target is only ever read: it is not stopped, traced or injected into,
 // and it sees no file of ours.
+//
+// Record does all of it. For a window that is open for long, Open gives a
+// Session, whose Snapshot says what was seen so far, as often as wanted, while
+// one goroutine is in Wait:
+//
+//	session, err := agent.Open(ctx, agent.Config{PID: pid, Live: true})
+//	…
+//	go func() { final, err = session.Wait(ctx); close(done) }()
+//	before, err := session.Snapshot()
+//	…
+//	after, err := session.Snapshot()
+//	interval, err := correlate.Since(before, after)
+//	…
+//	<-done
+//	err = session.Close()
+//
+// A Snapshot holds totals since the window's start, as if it had ended now. In
+// Live mode memory is bounded however long the window is: the latest 16,384
+// spans are kept one by one; the rows of threads that have ended leave the
+// kernel's tables within a second, and once there are more than 8,192 of them
+// those of the oldest half are added up in one row per stage and function, of
+// the thread that is Folded.
 package agent

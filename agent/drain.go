@@ -1,13 +1,14 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // finish closes the window, takes the probes off and reads what was counted.
-func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) {
+func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) {
 	windowEnd, err := s.closeWindow()
 	if err != nil {
 		return nil, err
@@ -37,10 +38,15 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		s.warnings = append(s.warnings, fmt.Sprintf("stages that were open at the end are missing: %v", err))
 	}
 
-	d := drain{session: s, windowEnd: windowEnd, r: s.header(end, windowEnd)}
-	if err := d.run(dump); err != nil {
+	states, err := parseStates(dump)
+	if err != nil {
 		return nil, err
 	}
+	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states}
+	if err := d.run(); err != nil {
+		return nil, err
+	}
+	s.spans.kept = nil
 	d.r.Overhead = s.overhead(d.r, cpu, detached)
 	return d.r, nil
 }
@@ -49,7 +55,7 @@ func (s *session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 // long taking the probes off took, 0 if that comes later. Perf events take so long to remove that the
 // Recording is made before: the window has been over for longer than any program
 // runs.
-func (s *session) quiesce() time.Duration {
+func (s *Session) quiesce() time.Duration {
 	begin := time.Now()
 	links := []*probe.Links{&s.scheduler}
 	if s.mechanism != probe.PerfEvent {
@@ -71,7 +77,7 @@ func (s *session) quiesce() time.Duration {
 const ahead = 2 * time.Millisecond
 
 // closeWindow ends the window, unless the target's program has ended it.
-func (s *session) closeWindow() (uint64, error) {
+func (s *Session) closeWindow() (uint64, error) {
 	var end uint64
 	if err := s.objects.WindowEnd.Get(&end); err != nil || end != 0 {
 		return end, err
@@ -88,7 +94,7 @@ func (s *session) closeWindow() (uint64, error) {
 	}
 }
 
-func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.Recording {
+func (s *Session) header(end recording.WindowEnd, windowEnd uint64) *recording.Recording {
 	p := s.process
 	rank := p.Rank()
 	r := &recording.Recording{
@@ -105,7 +111,7 @@ func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 			Start: s.startWall, StartNS: s.startMono, Duration: time.Duration(windowEnd - s.startMono), End: end,
 		},
 		Absent:   s.plan.absent(),
-		Warnings: s.warnings,
+		Warnings: slices.Clone(s.warnings),
 	}
 	if s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
 		r.Warnings = append(r.Warnings, noMarkers)
@@ -120,9 +126,14 @@ func (s *session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 
 // drain turns the kernel side's maps into the tables of a Recording.
 type drain struct {
-	*session
+	*Session
 	r         *recording.Recording
 	windowEnd uint64
+	live      bool                   // the programs are running: this is a snapshot
+	states    []bpf.ProbeThreadState // of the threads that exist
+
+	calls  map[bpf.ProbeCallKey]bpf.ProbeCallRow
+	stages map[bpf.ProbeStageKey]bpf.ProbeStageRow
 
 	modules *moduleTable
 	frames  map[uint64]int // by return address
@@ -132,22 +143,34 @@ type drain struct {
 	parents map[uint32]bpf.ProbePathKey
 	text    map[uint64]string // names by address
 	byNames map[string]int    // paths by their names
+	rowOf   map[stageID]int   // rows of stages
 }
 
-func (d *drain) run(dump []byte) error {
+// stageID is a key of the Recording's stages.
+type stageID struct{ thread, path int }
+
+// run reads the rows before what they refer to, which never goes away.
+func (d *drain) run() error {
 	d.modules = newModuleTable(d.names, d.r.Target.Exe)
 	d.frames, d.threads, d.paths = map[uint64]int{}, map[uint32]int{}, map[uint32]int{}
-	d.byNames = map[string]int{}
-	for _, step := range []func() error{d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans} {
+	d.byNames, d.rowOf = map[string]int{}, map[stageID]int{}
+	for _, step := range []func() error{
+		d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen,
+	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	if err := d.addUntouched(dump); err != nil {
-		return err
-	}
 	d.r.Modules = d.modules.modules
 	return d.addLosses()
+}
+
+func (d *drain) readRows() (err error) {
+	if d.calls, err = rows[bpf.ProbeCallKey](d.objects.Calls, d.live, wholeCall); err != nil {
+		return err
+	}
+	d.stages, err = rows[bpf.ProbeStageKey](d.objects.Stages, d.live, wholeStage)
+	return err
 }
 
 // entries calls each for every entry of a hash map.
@@ -174,7 +197,10 @@ func (d *drain) readNames() error {
 }
 
 func (d *drain) readThreads() error {
-	d.info = map[uint32]bpf.ProbeThreadInfo{}
+	d.info = maps.Clone(d.retired.info)
+	if d.info == nil {
+		d.info = map[uint32]bpf.ProbeThreadInfo{}
+	}
 	return entries(d.objects.Threads, func(serial uint32, info bpf.ProbeThreadInfo) { d.info[serial] = info })
 }
 
@@ -188,9 +214,13 @@ func (d *drain) thread(serial uint32) int {
 		id = len(d.r.Threads)
 		d.threads[serial] = id
 		info := d.info[serial]
-		d.r.Threads = append(d.r.Threads, recording.Thread{
-			ID: id, TID: int(info.Tid), NTID: int(info.NsTid), Name: cText(info.Comm[:]),
-		})
+		row := recording.Thread{
+			ID: id, TID: int(info.Tid), NTID: int(info.NsTid), Name: cText(info.Comm[:]), Serial: uint64(serial),
+		}
+		if serial == foldedThread {
+			row.Name, row.Folded = foldedName, true
+		}
+		d.r.Threads = append(d.r.Threads, row)
 	}
 	return id
 }
@@ -205,6 +235,8 @@ const (
 	otherName = "(other stages)"
 	maxPath   = 64
 )
+
+const foldedName = "(ended threads)"
 
 // path returns the id of a stage path.
 func (d *drain) path(number uint32) int {
@@ -279,19 +311,25 @@ var attributions = map[bpf.ProbeAttribution]recording.Attribution{
 }
 
 func (d *drain) addCalls() error {
-	d.r.Calls = []recording.Call{}
-	return entries(d.objects.Calls, func(key bpf.ProbeCallKey, row bpf.ProbeCallRow) {
-		if row.Count == 0 { // made, but its first call was cut off
-			return
+	d.r.Calls = make([]recording.Call, 0, len(d.calls)+len(d.retired.calls))
+	for _, table := range []map[bpf.ProbeCallKey]bpf.ProbeCallRow{d.calls, d.retired.calls} {
+		for key, row := range table {
+			if row.Count > 0 { // else it was made, but its first call was cut off
+				d.r.Calls = append(d.r.Calls, d.call(key, &row))
+			}
 		}
-		d.r.Calls = append(d.r.Calls, recording.Call{
-			Thread: d.thread(key.Thread), Path: d.path(key.Path), Symbol: int(key.Symbol), Caller: d.frame(key.Caller),
-			GIL:         gilStates[bpf.ProbeGilState(key.Gil)],
-			Attribution: attributions[bpf.ProbeAttribution(key.Attribution)],
-			Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
-			MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist,
-		})
-	})
+	}
+	return nil
+}
+
+func (d *drain) call(key bpf.ProbeCallKey, row *bpf.ProbeCallRow) recording.Call {
+	return recording.Call{
+		Thread: d.thread(key.Thread), Path: d.path(key.Path), Symbol: int(key.Symbol), Caller: d.frame(key.Caller),
+		GIL:         gilStates[bpf.ProbeGilState(key.Gil)],
+		Attribution: attributions[bpf.ProbeAttribution(key.Attribution)],
+		Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
+		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist,
+	}
 }
 
 func (d *drain) frame(address uint64) int {
@@ -310,45 +348,71 @@ func (d *drain) frame(address uint64) int {
 }
 
 func (d *drain) addStages() error {
-	d.r.Stages = []recording.Stage{}
-	return entries(d.objects.Stages, func(key bpf.ProbeStageKey, row bpf.ProbeStageRow) {
-		stage := recording.Stage{
-			Thread: d.thread(key.Thread), Path: d.path(key.Path),
-			Count: row.Count, WallNS: row.Wall, ChildNS: row.Child, CPUNS: row.Cpu, MaxNS: row.Max, Hist: row.Hist,
-			PartialCount: row.PartialCount, PartialWallNS: row.PartialWall,
-			PartialChildNS: row.PartialChild, PartialCPUNS: row.PartialCpu,
-			Parts: partsOf(row.Parts), PartialParts: partsOf(row.PartialParts),
+	d.r.Stages = make([]recording.Stage, 0, len(d.stages)+len(d.retired.stages))
+	for _, table := range []map[bpf.ProbeStageKey]bpf.ProbeStageRow{d.stages, d.retired.stages} {
+		for key, row := range table {
+			d.addStage(key, &row)
 		}
-		if row.Count > 0 {
-			stage.MinNS = row.Min
-		}
-		if key.Thread == processThread { // a process has no CPU time of a stage
-			stage.CPUNS, stage.PartialCPUNS = 0, 0
-		}
-		d.r.Stages = append(d.r.Stages, stage)
-	})
+	}
+	return nil
 }
 
-// addUntouched adds the stages of threads that were in mid-stage when the
-// window opened and neither emitted a marker nor called the driver in it: they
-// were open during the whole window.
-func (d *drain) addUntouched(dump []byte) error {
-	states, err := parseStates(dump)
-	if err != nil {
-		return err
+// stage returns the row of a thread and path, adding it at its first use.
+func (d *drain) stage(thread, path int) *recording.Stage {
+	id := stageID{thread, path}
+	i, ok := d.rowOf[id]
+	if !ok {
+		i = len(d.r.Stages)
+		d.rowOf[id] = i
+		d.r.Stages = append(d.r.Stages, recording.Stage{Thread: thread, Path: path})
 	}
-	for _, state := range states {
+	return &d.r.Stages[i]
+}
+
+// addStage adds a row. Copies of a name at several addresses make one row.
+func (d *drain) addStage(key bpf.ProbeStageKey, row *bpf.ProbeStageRow) {
+	s := d.stage(d.thread(key.Thread), d.path(key.Path))
+	if row.Count > 0 {
+		if s.Count == 0 {
+			s.MinNS = row.Min
+		}
+		s.MinNS, s.MaxNS = min(s.MinNS, row.Min), max(s.MaxNS, row.Max)
+	}
+	s.Count += row.Count
+	s.WallNS += row.Wall
+	s.ChildNS += row.Child
+	s.PartialCount += row.PartialCount
+	s.PartialWallNS += row.PartialWall
+	s.PartialChildNS += row.PartialChild
+	if key.Thread != processThread { // a process has no CPU time of a stage
+		s.CPUNS += row.Cpu
+		s.PartialCPUNS += row.PartialCpu
+	}
+	addTo(s.Hist[:], row.Hist[:])
+	s.Parts = s.Parts.Plus(partsOf(row.Parts))
+	s.PartialParts = s.PartialParts.Plus(partsOf(row.PartialParts))
+}
+
+// addOpen adds the stages of threads that were in mid-stage when the window
+// opened and neither emitted a marker nor called the driver in it: they were
+// open during the whole window. A snapshot has all other open stages too.
+func (d *drain) addOpen() error {
+	for i := range d.states {
+		state := &d.states[i]
+		thread := d.thread(state.Serial)
 		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
-			d.addWholeWindow(d.thread(state.Serial), d.shown(s.open), partsOf(state.Outside.Parts))
+			d.addWholeWindow(thread, d.shown(s.open), partsOf(state.Outside.Parts))
+		} else if d.live {
+			d.addOpenStages(thread, state)
 		}
 	}
-	return d.addUntouchedProcess()
+	return d.addOpenOfProcess()
 }
 
-// addUntouchedProcess does the same for the stages of the whole process.
-func (d *drain) addUntouchedProcess() error {
-	var state bpf.ProbeThreadState
-	if err := d.objects.ProcessStages.Lookup(uint32(0), &state); err != nil {
+// addOpenOfProcess does the same for the stages of the whole process.
+func (d *drain) addOpenOfProcess() error {
+	state, err := settled(d.objects.ProcessStages, uint32(0), anyState)
+	if err != nil {
 		return fmt.Errorf("reading the process's stages: %w", err)
 	}
 	for _, r := range d.registries {
@@ -356,51 +420,71 @@ func (d *drain) addUntouchedProcess() error {
 			d.addWholeWindow(-1, open, recording.Parts{})
 		}
 	}
+	if d.live && state.Seeded != 0 {
+		d.addOpenStages(-1, &state)
+	}
 	return nil
 }
 
 // addWholeWindow adds the stages that were open during the whole window, or the
 // time outside any stage if none was.
-func (d *drain) addWholeWindow(thread int, open []openStage, parts recording.Parts) {
-	wall := d.windowEnd - d.startMono
-	if len(open) == 0 {
-		d.r.Stages = append(d.r.Stages, recording.Stage{Thread: thread, Path: d.pathOf(nil), WallNS: total(parts), Parts: parts})
+func (d *drain) addWholeWindow(thread int, stages []openStage, parts recording.Parts) {
+	if len(stages) == 0 {
+		d.addOutside(thread, parts)
 		return
 	}
+	wall := d.windowEnd - d.startMono
+	if thread >= 0 && d.live { // each thread is looked at in a moment of its own
+		wall = parts.Total()
+	}
 	var names []string
-	for i, stage := range open {
+	for i, stage := range stages {
 		names = append(names, stage.name)
-		row := recording.Stage{
-			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), PartialCount: 1, PartialWallNS: wall,
-			PartialCPUNS: parts.RunningNS + parts.CUDACPUNS,
+		open := recording.Span{
+			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), BeginNS: d.startMono, WallNS: wall,
+			CPUNS: parts.RunningNS + parts.CUDACPUNS, Partial: true,
 		}
-		if i+1 < len(open) {
-			row.PartialChildNS = wall
+		if i+1 < len(stages) {
+			open.ChildNS = wall
 		} else {
-			row.PartialParts = parts
+			open.Parts = parts
 		}
-		d.r.Stages = append(d.r.Stages, row)
-		if thread >= 0 {
-			d.r.Spans = append(d.r.Spans, recording.Span{
-				Thread: thread, Path: row.Path, BeginNS: d.startMono, WallNS: wall, ChildNS: row.PartialChildNS,
-				Partial: true, Parts: row.PartialParts,
-			})
-		}
+		d.cut(&open)
 	}
 }
 
-func total(p recording.Parts) uint64 {
-	return p.RunningNS + p.CUDACPUNS + p.CUDABlockedNS + p.GILWaitNS + p.RunnableNS + p.BlockedFutexNS +
-		p.BlockedPollNS + p.BlockedReadNS + p.BlockedSleepNS + p.BlockedFaultNS + p.BlockedOtherNS
+func (d *drain) addOutside(thread int, parts recording.Parts) {
+	row := d.stage(thread, d.pathOf(nil))
+	row.WallNS += parts.Total()
+	row.Parts = row.Parts.Plus(parts)
+}
+
+// cut adds a span that the window's end, or the snapshot, cuts.
+func (d *drain) cut(s *recording.Span) {
+	row := d.stage(s.Thread, s.Path)
+	row.PartialCount++
+	row.PartialWallNS += s.WallNS
+	row.PartialChildNS += s.ChildNS
+	row.PartialCPUNS += s.CPUNS
+	row.PartialParts = row.PartialParts.Plus(s.Parts)
+	switch {
+	case d.live:
+		d.r.Open = append(d.r.Open, *s)
+	case s.Thread >= 0:
+		d.r.Spans = append(d.r.Spans, *s)
+	}
 }
 
 // parseStates decodes what the thread iterator wrote.
 func parseStates(dump []byte) ([]bpf.ProbeThreadState, error) {
-	size := binary.Size(bpf.ProbeThreadState{})
+	const size = int(unsafe.Sizeof(bpf.ProbeThreadState{}))
 	states := make([]bpf.ProbeThreadState, len(dump)/size)
-	if err := binary.Read(bytes.NewReader(dump), binary.NativeEndian, states); err != nil || len(dump)%size != 0 {
-		return nil, fmt.Errorf("decoding %d bytes of thread states: %w", len(dump), errors.Join(err, errStates))
+	if len(dump)%size != 0 {
+		return nil, fmt.Errorf("decoding %d bytes of thread states: %w", len(dump), errStates)
 	}
+	// The Go type has the kernel side's layout; reflection would take a multiple
+	// of the time.
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(states))), len(dump)), dump)
 	return states, nil
 }
 
@@ -416,15 +500,14 @@ func (d *drain) addLosses() error {
 		counted += c.Count
 	}
 	d.r.Seen = &recording.Seen{Calls: t.entered()}
+	if d.live {
+		t = t.inFlight(counted)
+	}
 	d.r.Losses = t.losses(counted)
-	d.addLoss(reasonSpansDropped, "other", d.spans.dropped,
-		fmt.Sprintf("spans beyond the first %d are in the totals, but not kept one by one", maxSpans))
+	d.addLoss(reasonSpansDropped, "other", d.spans.dropped, d.spans.help())
 	var names, threads uint64
 	for _, r := range d.registries {
-		n, t, err := r.overflows(d.process)
-		if err != nil {
-			continue // the target is gone, and its library's count with it
-		}
+		n, t := r.overflows(d.process)
 		names, threads = names+n, threads+t
 	}
 	d.addLoss(reasonNamesOverflow, "names", names,

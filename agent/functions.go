@@ -141,7 +141,7 @@ func (c *Config) functionPatterns() ([]functionPattern, error) {
 // attachFunctions probes the wanted functions of files that have not been looked
 // at yet. A pattern that names nothing in its library, and a function whose code
 // is not understood, are errors.
-func (s *session) attachFunctions() error {
+func (s *Session) attachFunctions() error {
 	var errs []error
 	for _, file := range s.names.opened() {
 		if file.noFunctions || len(s.functionPatterns) == 0 {
@@ -153,7 +153,7 @@ func (s *session) attachFunctions() error {
 	return errors.Join(append(errs, s.unmatched())...)
 }
 
-func (s *session) attachFunctionsOf(file *openImage) error {
+func (s *Session) attachFunctionsOf(file *openImage) error {
 	wanted := slices.DeleteFunc(slices.Clone(s.functionPatterns), func(p functionPattern) bool { return !p.in(file.path) })
 	if len(wanted) == 0 {
 		return nil
@@ -187,7 +187,7 @@ func (s *session) attachFunctionsOf(file *openImage) error {
 
 // announce gives functions their numbers, tells the kernel side of them, and
 // returns where to probe them.
-func (s *session) announce(found []followed) (entries, exits []probe.Point, err error) {
+func (s *Session) announce(found []followed) (entries, exits []probe.Point, err error) {
 	for _, f := range found {
 		number := uint64(len(s.functions))
 		s.functions = append(s.functions, f)
@@ -222,7 +222,7 @@ func (f *followed) offset() uint64 {
 
 // findFunctions finds the functions that patterns name in a file; one that
 // several name has all their roles.
-func (s *session) findFunctions(file *openImage, patterns []functionPattern) ([]followed, error) {
+func (s *Session) findFunctions(file *openImage, patterns []functionPattern) ([]followed, error) {
 	symbols, err := functionSymbols(file.elf, patterns)
 	if err != nil {
 		return nil, fmt.Errorf("looking for functions in %q: %w", file.path, err)
@@ -254,7 +254,7 @@ func (s *session) findFunctions(file *openImage, patterns []functionPattern) ([]
 
 // visible takes the role of a stage from a function whose name does not match
 // Config.StageMatch.
-func (s *session) visible(name string, role uint8) uint8 {
+func (s *Session) visible(name string, role uint8) uint8 {
 	if matches, err := regexp.MatchString(s.config.StageMatch, name); err == nil && !matches {
 		return role &^ roleStage
 	}
@@ -320,7 +320,7 @@ func functionSymbols(file *elfsym.File, patterns []functionPattern) (namedSymbol
 
 // unmatched says, once, which patterns name nothing although their library is
 // there, and what it has instead.
-func (s *session) unmatched() error {
+func (s *Session) unmatched() error {
 	var errs []error
 	for _, p := range s.functionPatterns {
 		if s.settled[p] {
@@ -378,7 +378,7 @@ func nearFunctions(file *elfsym.File, p functionPattern) ([]string, error) {
 }
 
 // warnOfFunctions warns of wanted libraries that the target has not mapped yet.
-func (s *session) warnOfFunctions() error {
+func (s *Session) warnOfFunctions() error {
 	files := s.names.opened()
 	for _, p := range s.functionPatterns {
 		if slices.ContainsFunc(files, func(f *openImage) bool { return p.in(f.path) }) {
@@ -406,7 +406,7 @@ func nearLibraries(files []*openImage, library string) string {
 }
 
 // stageFunctions is the number of functions that are stages.
-func (s *session) stageFunctions() int {
+func (s *Session) stageFunctions() int {
 	n := 0
 	for _, f := range s.functions {
 		if f.role&roleStage != 0 {

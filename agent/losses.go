@@ -15,7 +15,7 @@ import (
 var reasons = map[bpf.ProbeCounter]recording.Loss{
 	bpf.ProbeCounterLOST_RETURN: {Reason: "lost_return", Kind: "calls",
 		Help: "the call's return was not seen: it was left by longjmp, or more than 64 return probes were pending"},
-	bpf.ProbeCounterLOST_IN_FLIGHT: {Reason: "in_flight_at_end", Kind: "calls",
+	bpf.ProbeCounterLOST_IN_FLIGHT: {Reason: recording.LossInFlight, Kind: "calls",
 		Help: "the calls were still running when the window ended"},
 	bpf.ProbeCounterLOST_AT_EXIT: {Reason: "thread_exit_in_call", Kind: "calls",
 		Help: "the thread or process ended inside the call"},
@@ -70,9 +70,11 @@ const (
 // tally is the kernel side's counters, summed over all CPUs.
 type tally [bpf.ProbeCounterCOUNTERS]uint64
 
+// readTally reads the losses before the number of calls: no loss is then seen
+// without its call.
 func readTally(counters *ebpf.Map) (tally, error) {
 	var t tally
-	for which := range t {
+	for which := len(t) - 1; which >= int(bpf.ProbeCounterCOUNT_ENTERED); which-- {
 		var perCPU []uint64
 		if err := counters.Lookup(uint32(which), &perCPU); err != nil {
 			return t, fmt.Errorf("reading counter %d: %w", which, err)
@@ -96,6 +98,16 @@ func (t tally) lostCalls() uint64 {
 		}
 	}
 	return n
+}
+
+// inFlight turns the calls that are in no row and no loss into ones that are
+// still running, as most of them are while the window is open. counted is the
+// sum of the rows.
+func (t tally) inFlight(counted uint64) tally {
+	if done := counted + t.lostCalls(); t.entered() > done {
+		t[bpf.ProbeCounterLOST_IN_FLIGHT] += t.entered() - done
+	}
+	return t
 }
 
 // losses lists what occurred, sorted by reason. counted is the sum of the rows.

@@ -59,6 +59,8 @@ type registry struct {
 	process         slot   // of the stages of the whole process
 	namesOverflow   uint64 // stages begun without room for their name
 	threadsOverflow uint64 // stages not begun without room for their thread
+
+	newNames, newThreads uint64 // the same since then
 }
 
 // slot is one thread's open stages.
@@ -127,14 +129,14 @@ func readRegistryHeader(m memory, address uint64) ([]byte, error) {
 }
 
 // overflows returns how many stages the library could not name, and could not
-// begin, since the registry was read.
-func (r *registry) overflows(m memory) (names, threads uint64, err error) {
-	header, err := readRegistryHeader(m, r.address)
-	if err != nil {
-		return 0, 0, err
+// begin, since the registry was read. Once the target is gone, its library's
+// count is the last one that was read.
+func (r *registry) overflows(m memory) (names, threads uint64) {
+	if header, err := readRegistryHeader(m, r.address); err == nil {
+		r.newNames = binary.NativeEndian.Uint64(header[24:]) - r.namesOverflow
+		r.newThreads = binary.NativeEndian.Uint64(header[32:]) - r.threadsOverflow
 	}
-	return binary.NativeEndian.Uint64(header[24:]) - r.namesOverflow,
-		binary.NativeEndian.Uint64(header[32:]) - r.threadsOverflow, nil
+	return r.newNames, r.newThreads
 }
 
 // nameReader reads slots. Each name is read once, and only so many of them: the

@@ -13,7 +13,7 @@ import (
 )
 
 // overhead says what the recording has cost so far.
-func (s *session) overhead(r *recording.Recording, cpu, detach time.Duration) recording.Overhead {
+func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) recording.Overhead {
 	o := recording.Overhead{
 		AgentCPU: cpu, AgentRSS: residentSize(), Attach: s.attachTime, Detach: detach,
 		Calibration: s.calibration, Calibrated: s.costs != nil, ProbedSites: len(s.symbols), KernelBytes: s.kernelMemory(),
@@ -31,7 +31,7 @@ func (s *session) overhead(r *recording.Recording, cpu, detach time.Duration) re
 	return o
 }
 
-func (s *session) kernelMemory() uint64 {
+func (s *Session) kernelMemory() uint64 {
 	var total uint64
 	for _, m := range []*ebpf.Map{
 		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,

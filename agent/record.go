@@ -18,39 +18,32 @@ import (
 // An end by the context or by the target is a success: the Recording says what
 // closed its window. Before the window has opened they are errors.
 func Record(ctx context.Context, config Config) (*recording.Recording, error) {
-	if err := config.Validate(); err != nil {
-		return nil, err
-	}
-	s, err := open(ctx, config)
+	s, err := Open(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	r, err := s.record(ctx)
-	return r, errors.Join(err, s.close())
+	return r, errors.Join(err, s.Close())
 }
 
-func (s *session) record(ctx context.Context) (*recording.Recording, error) {
+func (s *Session) record(ctx context.Context) (*recording.Recording, error) {
 	if s.config.Ready != nil {
 		if err := s.config.Ready(); err != nil {
 			return nil, fmt.Errorf("saying that the probes are live: %w", err)
 		}
 	}
-	end, err := s.watch(ctx)
-	if err != nil { // what was seen up to here counts all the same
-		end = recording.EndInterrupt
-	}
-	r, finishErr := s.finish(end)
+	r, err := s.Wait(ctx)
 	if r != nil && s.config.Recorded != nil {
-		finishErr = errors.Join(finishErr, s.config.Recorded(r))
+		err = errors.Join(err, s.config.Recorded(r))
 	}
 	s.report(Progress{Elapsed: time.Since(s.startWall), State: "taking the probes off"})
-	return r, errors.Join(err, finishErr)
+	return r, err
 }
 
 // checkSeccomp refuses a target that a return probe could get killed: from
 // Linux 6.11 on return probes make a system call on the target's behalf, which
 // seccomp filters let through from 6.14 on.
-func (s *session) checkSeccomp() error {
+func (s *Session) checkSeccomp() error {
 	const filter = 2
 	if s.process.Seccomp() == filter && probe.ReleaseAtLeast(6, 11) && !probe.ReleaseAtLeast(6, 14) {
 		return fmt.Errorf("%w: this kernel makes a system call at each return probe, and the filter of process %d may kill it for that; Linux 6.14 and newer are safe",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"stageprof/agent/calibrate"
@@ -11,13 +12,20 @@ import (
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/bpf"
+	"stageprof/recording"
 
 	"github.com/cilium/ebpf/link"
 )
 
-// session is one recording in progress. Its steps are in the order of their
-// files: session.go, attach.go, watch.go, drain.go.
-type session struct {
+// Session is one recording in progress. Its steps are in the order of their
+// files: session.go, attach.go, watch.go, snapshot.go, drain.go.
+//
+// Its methods may be called by several goroutines at once, but Wait by one.
+type Session struct {
+	mu     sync.Mutex // guards everything below but the config
+	final  *recording.Recording
+	closed bool
+
 	config    Config
 	process   *target.Process
 	plan      *Plan
@@ -31,6 +39,7 @@ type session struct {
 	kernel    probe.Links // tracepoints of threads that come and go
 	scheduler probe.Links // tracepoints of threads that are switched
 	iterate   *link.Iter  // dump_threads
+	peeking   *link.Iter  // peek_threads
 
 	symbols      []probedSymbol
 	markerLibs   int // probed marker libraries
@@ -42,6 +51,7 @@ type session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
+	retired      retired
 	names        *images // the target's mapped files, for the addresses of callers
 
 	functionPatterns []functionPattern
@@ -69,19 +79,26 @@ type probedSymbol struct {
 	driver target.Image
 }
 
-// open attaches everything. On error nothing stays attached.
-func open(ctx context.Context, config Config) (*session, error) {
+// Open attaches to the target. The window is open when it returns, and ends in
+// Wait, which has to be called for libraries that the target loads to be seen.
+// Close must be called in the end. On error nothing stays attached.
+//
+// Of the config's functions, Ready and Recorded are Record's.
+func Open(ctx context.Context, config Config) (*Session, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s := &session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}, settled: map[functionPattern]bool{}}
+	s := &Session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}, settled: map[functionPattern]bool{}}
 	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *session) open(ctx context.Context) (err error) {
+func (s *Session) open(ctx context.Context) (err error) {
 	if s.functionPatterns, err = s.config.functionPatterns(); err != nil {
 		return err
 	}
@@ -122,7 +139,7 @@ func inOrder(ctx context.Context, steps ...func() error) error {
 }
 
 // makePlan looks at the target, once a driver is there.
-func (s *session) makePlan(ctx context.Context) (err error) {
+func (s *Session) makePlan(ctx context.Context) (err error) {
 	for {
 		if err := s.followExec(); err != nil {
 			return err
@@ -149,7 +166,7 @@ func (s *session) makePlan(ctx context.Context) (err error) {
 
 // followExec takes the target's present program for the one to record: a process
 // that has just been started may still be a shell that is about to execute it.
-func (s *session) followExec() error {
+func (s *Session) followExec() error {
 	execed, err := s.process.Execed()
 	if err != nil || !execed {
 		return err
@@ -162,7 +179,7 @@ func (s *session) followExec() error {
 }
 
 // waitForDriver returns after a moment, in which the driver may have come.
-func (s *session) waitForDriver(ctx context.Context) error {
+func (s *Session) waitForDriver(ctx context.Context) error {
 	s.report(Progress{State: "waiting for the CUDA driver"})
 	select {
 	case <-ctx.Done():
@@ -174,18 +191,40 @@ func (s *session) waitForDriver(ctx context.Context) error {
 	}
 }
 
-func (s *session) report(p Progress) {
+func (s *Session) report(p Progress) {
 	if s.config.Progress != nil {
 		s.config.Progress(p)
 	}
 }
 
-// close takes off whatever is attached and lets go of the target.
-func (s *session) close() error {
+// Wait lets the window pass and returns what was seen in it. It ends when the
+// duration is over, the context is done or the target's program ends; the
+// Recording says which. The probes are then off, unless they are perf events,
+// which Close removes.
+func (s *Session) Wait(ctx context.Context) (*recording.Recording, error) {
+	end, err := s.watch(ctx)
+	if err != nil { // what was seen up to here counts all the same
+		end = recording.EndInterrupt
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, finishErr := s.finish(end)
+	s.final = r
+	return r, errors.Join(err, finishErr)
+}
+
+// Close takes off whatever is attached and lets go of the target. It must not be
+// called while Wait runs.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	err := errors.Join(s.probes.Close(), s.scheduler.Close(), s.kernel.Close())
-	if s.iterate != nil {
-		err = errors.Join(err, s.iterate.Close())
-		s.iterate = nil
+	for _, iterate := range []**link.Iter{&s.iterate, &s.peeking} {
+		if *iterate != nil {
+			err = errors.Join(err, (*iterate).Close())
+			*iterate = nil
+		}
 	}
 	if s.spans != nil {
 		err = errors.Join(err, s.spans.close())

@@ -71,7 +71,7 @@ const (
 
 // attachSources probes the functions that the wanted sources, beside the
 // markers, have in the target.
-func (s *session) attachSources() error {
+func (s *Session) attachSources() error {
 	for _, file := range s.names.opened() {
 		if file.noSources {
 			continue
@@ -213,7 +213,7 @@ func exitSkip(file *elfsym.File, exit elfsym.Symbol) uint64 {
 }
 
 // warnOfSources warns of wanted sources that the target does not have yet.
-func (s *session) warnOfSources() error {
+func (s *Session) warnOfSources() error {
 	wanted := slices.DeleteFunc(slices.Clone(s.config.StagesFrom), func(name string) bool {
 		return name == SourceMarkers || strings.HasPrefix(name, functionPrefix)
 	})

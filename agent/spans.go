@@ -19,12 +19,17 @@ import (
 // some tens of megabytes. Totals hold all spans.
 const maxSpans = 50_000
 
+// maxLatestSpans bounds them in a window that is looked at while it is open:
+// each snapshot holds all of them.
+const maxLatestSpans = 16_384
+
 // spanReader collects the spans that the kernel side streams.
 type spanReader struct {
 	ring    *ringbuf.Reader
 	record  ringbuf.Record
+	latest  bool // the latest are kept, not the first
 	kept    []span
-	dropped uint64 // beyond maxSpans
+	dropped uint64 // that did not fit
 }
 
 // span is a record in as little memory as it takes.
@@ -32,6 +37,7 @@ type span struct {
 	thread, path       uint32
 	partial            bool
 	begin, wall, child uint64
+	cpu                uint64
 	parts              [bpf.ProbePartPARTS]uint64
 	calls              []spanCall
 }
@@ -43,12 +49,12 @@ type spanCall struct {
 	cpu, blocked uint64
 }
 
-func newSpanReader(ring *ebpf.Map) (*spanReader, error) {
+func newSpanReader(ring *ebpf.Map, latest bool) (*spanReader, error) {
 	r, err := ringbuf.NewReader(ring)
 	if err != nil {
 		return nil, fmt.Errorf("opening the spans' ring buffer: %w", err)
 	}
-	return &spanReader{ring: r}, nil
+	return &spanReader{ring: r, latest: latest}, nil
 }
 
 // read takes what is there. Nobody is woken when a span ends, so it has to be
@@ -70,7 +76,7 @@ func (r *spanReader) read() error {
 }
 
 func (r *spanReader) keep() error {
-	if len(r.kept) >= maxSpans {
+	if !r.latest && len(r.kept) >= maxSpans {
 		r.dropped++
 		return nil
 	}
@@ -82,7 +88,7 @@ func (r *spanReader) keep() error {
 	d := (*bpf.ProbeSpanRecord)(unsafe.Pointer(&r.record.RawSample[0]))
 	s := span{
 		thread: d.Thread, path: d.Path, partial: d.Partial != 0,
-		begin: d.Begin, wall: d.Wall, child: d.Child, parts: d.Parts,
+		begin: d.Begin, wall: d.Wall, child: d.Child, cpu: d.Cpu, parts: d.Parts,
 	}
 	calls := d.Calls[:min(int(d.CallsLen), len(d.Calls))]
 	if len(calls) > 0 {
@@ -92,7 +98,35 @@ func (r *spanReader) keep() error {
 		s.calls = append(s.calls, spanCall{c.Symbol, c.Gil, c.Count, c.Cpu, c.Blocked})
 	}
 	r.kept = append(r.kept, s)
+	if r.latest && len(r.kept) >= 2*maxLatestSpans {
+		r.forget()
+	}
 	return nil
+}
+
+// forget drops all but the latest spans.
+func (r *spanReader) forget() {
+	if old := len(r.kept) - maxLatestSpans; r.latest && old > 0 {
+		r.kept = slices.Delete(r.kept, 0, old)
+		r.dropped += uint64(old)
+	}
+}
+
+// threads are those whose spans are kept.
+func (r *spanReader) threads() map[uint32]bool {
+	threads := map[uint32]bool{}
+	for i := range r.kept {
+		threads[r.kept[i].thread] = true
+	}
+	return threads
+}
+
+// help says why spans were not kept.
+func (r *spanReader) help() string {
+	if r.latest {
+		return fmt.Sprintf("spans before the latest %d are in the totals, but not kept one by one", maxLatestSpans)
+	}
+	return fmt.Sprintf("spans beyond the first %d are in the totals, but not kept one by one", maxSpans)
 }
 
 func (r *spanReader) close() error { return r.ring.Close() }
@@ -119,20 +153,26 @@ func (d *drain) addSpans() error {
 	if err := d.spans.read(); err != nil {
 		return err
 	}
+	d.spans.forget()
 	d.r.Spans = slices.Grow(d.r.Spans, len(d.spans.kept))
-	for _, s := range d.spans.kept {
-		row := recording.Span{
-			Thread: d.thread(s.thread), Path: d.path(s.path), BeginNS: s.begin, WallNS: s.wall, ChildNS: s.child,
-			Partial: s.partial, Parts: partsOf(s.parts),
+	for i := range d.spans.kept {
+		if s := &d.spans.kept[i]; d.holds(s) {
+			d.r.Spans = append(d.r.Spans, d.span(s))
 		}
-		for _, c := range s.calls {
-			row.Calls = append(row.Calls, recording.SpanCall{
-				Symbol: int(c.symbol), GIL: gilStates[bpf.ProbeGilState(c.gil)],
-				Count: uint64(c.count), CPUNS: c.cpu, BlockedNS: c.blocked,
-			})
-		}
-		d.r.Spans = append(d.r.Spans, row)
 	}
-	d.spans.kept = nil
 	return nil
+}
+
+func (d *drain) span(s *span) recording.Span {
+	row := recording.Span{
+		Thread: d.thread(s.thread), Path: d.path(s.path), BeginNS: s.begin, WallNS: s.wall, ChildNS: s.child, CPUNS: s.cpu,
+		Partial: s.partial, Parts: partsOf(s.parts),
+	}
+	for _, c := range s.calls {
+		row.Calls = append(row.Calls, recording.SpanCall{
+			Symbol: int(c.symbol), GIL: gilStates[bpf.ProbeGilState(c.gil)],
+			Count: uint64(c.count), CPUNS: c.cpu, BlockedNS: c.blocked,
+		})
+	}
+	return row
 }

@@ -23,7 +23,7 @@ func compileStageMatch(expression string) (*match.Table, error) {
 
 // prepareStageMatch switches the choice of stages on, if there is one, before
 // the programs are loaded. Without it they are as if they knew of none.
-func (s *session) prepareStageMatch(spec *ebpf.CollectionSpec) (err error) {
+func (s *Session) prepareStageMatch(spec *ebpf.CollectionSpec) (err error) {
 	if s.stageMatch, err = compileStageMatch(s.config.StageMatch); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *session) prepareStageMatch(spec *ebpf.CollectionSpec) (err error) {
 }
 
 // setStageMatch hands the table over to the programs.
-func (s *session) setStageMatch() error {
+func (s *Session) setStageMatch() error {
 	if s.stageMatch == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (s *session) setStageMatch() error {
 }
 
 // shown returns those of a slot's stages that are to be stages.
-func (s *session) shown(all []openStage) []openStage {
+func (s *Session) shown(all []openStage) []openStage {
 	if s.stageMatch == nil {
 		return all
 	}

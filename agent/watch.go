@@ -21,15 +21,20 @@ const (
 	lookInterval = 500 * time.Millisecond
 	// progressInterval is how often it reports.
 	progressInterval = 500 * time.Millisecond
+	// retireInterval is how often the rows of threads that have ended are taken
+	// out of the kernel's tables.
+	retireInterval = time.Second
 )
 
 // watch lets the window pass and says what ended it. Meanwhile it attaches to
 // drivers and marker libraries that the target loads.
-func (s *session) watch(ctx context.Context) (recording.WindowEnd, error) {
+func (s *Session) watch(ctx context.Context) (recording.WindowEnd, error) {
 	end, err := s.wait(ctx)
 	if err != nil {
 		return "", err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	// Another program may have taken over, and even ended, since the last tick.
 	if execed, err := s.execed(); err != nil || execed {
 		return recording.EndExec, err
@@ -37,7 +42,7 @@ func (s *session) watch(ctx context.Context) (recording.WindowEnd, error) {
 	return end, nil
 }
 
-func (s *session) wait(ctx context.Context) (recording.WindowEnd, error) {
+func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 	var over <-chan time.Time
 	if s.config.Duration > 0 {
 		timer := time.NewTimer(s.config.Duration)
@@ -47,7 +52,7 @@ func (s *session) wait(ctx context.Context) (recording.WindowEnd, error) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 
-	w := watcher{session: s, lastLook: time.Now(), lastReport: time.Now()}
+	w := watcher{Session: s, lastLook: time.Now(), lastReport: time.Now()}
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,14 +70,27 @@ func (s *session) wait(ctx context.Context) (recording.WindowEnd, error) {
 }
 
 type watcher struct {
-	*session
+	*Session
 	loaderEvents uint32
 	again        bool // the last look was not complete
 	lastLook     time.Time
 	lastReport   time.Time
+	lastRetired  time.Time
 }
 
 func (w *watcher) tick() (recording.WindowEnd, error) {
+	end, err := w.look()
+	if err != nil || end != "" || time.Since(w.lastReport) < progressInterval {
+		return end, err
+	}
+	w.lastReport = time.Now()
+	return "", w.progress()
+}
+
+// look takes what the kernel side has noticed since the last tick.
+func (w *watcher) look() (recording.WindowEnd, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if execed, err := w.execed(); err != nil || execed {
 		return recording.EndExec, err
 	}
@@ -82,29 +100,32 @@ func (w *watcher) tick() (recording.WindowEnd, error) {
 	if err := w.lookForLibraries(); err != nil {
 		w.warnOfNew(err)
 	}
-	if time.Since(w.lastReport) < progressInterval {
+	if !w.config.Live || time.Since(w.lastRetired) < retireInterval {
 		return "", nil
 	}
-	w.lastReport = time.Now()
-	return "", w.progress()
+	w.lastRetired = time.Now()
+	return "", w.retire()
 }
 
 // warnOfNew says that something new can't be probed, unless the target is gone.
-func (s *session) warnOfNew(err error) {
+func (s *Session) warnOfNew(err error) {
 	if !errors.Is(err, target.ErrTargetExited) {
 		s.warnOnce("what the process has loaded can't all be probed: " + err.Error())
 	}
 }
 
+// mostWarnings bounds what can come up anew at every look.
+const mostWarnings = 100
+
 // warnOnce keeps a complaint that recurs at every look from filling the report.
-func (s *session) warnOnce(text string) {
-	if !slices.Contains(s.warnings, text) {
+func (s *Session) warnOnce(text string) {
+	if len(s.warnings) < mostWarnings && !slices.Contains(s.warnings, text) {
 		s.warnings = append(s.warnings, text)
 	}
 }
 
 // execed tells whether the target now runs another program.
-func (s *session) execed() (bool, error) {
+func (s *Session) execed() (bool, error) {
 	var end uint32
 	if err := s.objects.TargetEnded.Get(&end); err != nil {
 		return false, fmt.Errorf("reading the target's state: %w", err)
@@ -132,7 +153,7 @@ func (w *watcher) lookForLibraries() error {
 // attachNew attaches to what has been mapped since the last look. Calls made
 // before that were not seen: the Recording says so. Each part is tried, whatever
 // becomes of the others.
-func (s *session) attachNew() error {
+func (s *Session) attachNew() error {
 	return errors.Join(
 		s.rememberImages(),
 		s.attachAutograd(),
@@ -144,7 +165,7 @@ func (s *session) attachNew() error {
 	)
 }
 
-func (s *session) attachNewMarkers() error {
+func (s *Session) attachNewMarkers() error {
 	if !slices.Contains(s.config.StagesFrom, SourceMarkers) {
 		return nil
 	}
@@ -156,7 +177,7 @@ func (s *session) attachNewMarkers() error {
 	return errors.Join(errs...)
 }
 
-func (s *session) attachNewDrivers() error {
+func (s *Session) attachNewDrivers() error {
 	drivers, err := s.process.Drivers()
 	errs := []error{err}
 	for _, d := range drivers {
@@ -167,7 +188,7 @@ func (s *session) attachNewDrivers() error {
 	return errors.Join(errs...)
 }
 
-func (s *session) attachLateDriver(d target.Driver) error {
+func (s *Session) attachLateDriver(d target.Driver) error {
 	planned, err := planDriver(d, s.plan.Selector)
 	if err != nil {
 		s.drivers[imageOf(d.Image)] = true // it will not get better
@@ -187,7 +208,7 @@ func (s *session) attachLateDriver(d target.Driver) error {
 	return nil
 }
 
-func (s *session) detectLatePython() error {
+func (s *Session) detectLatePython() error {
 	if s.plan.Python.Method != gil.None {
 		return nil
 	}
@@ -199,7 +220,7 @@ func (s *session) detectLatePython() error {
 	return s.setGIL(plan)
 }
 
-func (s *session) progress() error {
+func (s *Session) progress() error {
 	t, err := readTally(s.objects.Counters)
 	if err != nil {
 		return err

@@ -78,8 +78,8 @@ static __always_inline void add_parts(u64 *sum, const u64 *parts)
         sum[i] += parts[i];
 }
 
-static __always_inline void stage_row_add(struct stage_row *row, const struct open_stage *stage,
-                                          u64 wall, u64 cpu, bool partial)
+static __always_inline void stage_row_sums(struct stage_row *row, const struct open_stage *stage,
+                                           u64 wall, u64 cpu, bool partial)
 {
     if (partial) {
         row->partial_count++;
@@ -99,6 +99,16 @@ static __always_inline void stage_row_add(struct stage_row *row, const struct op
     if (wall > row->max)
         row->max = wall;
     row->hist[log2_bucket(wall)]++;
+}
+
+static __always_inline void stage_row_add(struct stage_row *row, const struct open_stage *stage,
+                                          u64 wall, u64 cpu, bool partial)
+{
+    row->first = stage->begin;
+    barrier();
+    stage_row_sums(row, stage, wall, cpu, partial);
+    barrier();
+    row->last = stage->begin;
 }
 
 /* The kinds of calls of a span, from the top of the thread's stack of them. */
@@ -122,7 +132,7 @@ static __always_inline void span_calls(struct span_record *record, struct thread
 
 /* The agent polls, so nobody is woken. */
 static __always_inline void span_stream(struct thread_state *state, const struct open_stage *stage,
-                                        u64 begin, u64 wall, bool partial)
+                                        u64 begin, u64 wall, u64 cpu, bool partial)
 {
     struct span_record *record = bpf_ringbuf_reserve(&spans, sizeof(*record), 0);
 
@@ -135,6 +145,7 @@ static __always_inline void span_stream(struct thread_state *state, const struct
     record->begin = begin;
     record->wall = wall;
     record->child = stage->child;
+    record->cpu = cpu;
     record->partial = partial;
     for (int i = 0; i < PARTS; i++)
         record->parts[i] = stage->parts[i];
@@ -258,7 +269,7 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
         else
             count(LOST_STAGE_ROW);
         if (state->serial != THREAD_PROCESS)
-            span_stream(state, stage, begin, wall, partial);
+            span_stream(state, stage, begin, wall, cpu, partial);
     }
     state->calls_len = stage->calls_base;
     return 0;

@@ -11,13 +11,16 @@
  * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
  *   record_function
  * uprobe on functions      a stage or a region begins; at each of   per entry and exit, in the
- * target; and their exits          a function's exits: it ends              a return is
- * single-stepped uprobe on PyTorch's      whose backward pass a thread works on    per autograd
- * function autograd engine uprobe on the loader     a library came or went: look again       per
- * dlopen sched_switch, _wakeup    where the target's threads' time goes    two compares for
- * bystanders task_newtask             a thread begins                          rare task_rename,
- * _exit,      thread names; open stages and calls of   rare process_exec           a thread that
- * ends iter/task                the target's threads, at both ends of    twice the window
+ *                          a function's exits: it ends              target; a return is stepped
+ * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
+ *   autograd engine
+ * uprobe on the loader     a library came or went: look again       per dlopen
+ * sched_switch, _wakeup    where the target's threads' time goes    two compares for bystanders
+ * task_newtask             a thread begins                          rare
+ * task_rename, _exit,      thread names; open stages and calls of   rare
+ *   process_exec           a thread that ends
+ * iter/task                the target's threads, at both ends of    twice, and per snapshot
+ *                          the window and for snapshots
  *
  * Limits: 64 pending return probes per thread (kernel); MAX_DEPTH nested
  * stages; the maps' sizes in state.h. Whatever does not fit is counted.
@@ -248,7 +251,7 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
         return 0;
     state = thread_find(task);
     if (state && state->serial)
-        thread_name(state->serial, task, comm);
+        thread_name(state, task, comm);
     return 0;
 }
 
@@ -263,6 +266,7 @@ static __always_inline void thread_ends(struct thread_state *state)
     frames_cut_all(state, now);
     stage_cut_all(state, now);
     outside_flush(state);
+    thread_retire(state);
     /* It stays busy: what the thread still does in the kernel is not its own. */
 }
 
@@ -312,6 +316,22 @@ int init_threads(struct bpf_iter__task *ctx)
         state->off_part = off_cpu_part(task, false);
         state->off_since = bpf_ktime_get_ns();
     }
+    return 0;
+}
+
+/* Hands out each thread's state while the window is open. The thread may be
+ * changing it: the agent checks that what it got adds up. */
+SEC("iter/task")
+int peek_threads(struct bpf_iter__task *ctx)
+{
+    struct task_struct *task = ctx->task;
+    struct thread_state *state;
+
+    if (!task || !task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (state && state->serial && !state->ended)
+        bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
     return 0;
 }
 

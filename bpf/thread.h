@@ -25,9 +25,12 @@ static __always_inline u32 namespace_tid(struct task_struct *task)
     return BPF_CORE_READ(number, nr);
 }
 
-static __always_inline void thread_name(u32 serial, struct task_struct *task, const char *comm)
+static __always_inline void thread_name(struct thread_state *state, struct task_struct *task,
+                                        const char *comm)
 {
-    struct thread_info info = {.tid = task->pid, .ns_tid = namespace_tid(task)};
+    struct thread_info info = {
+        .tid = task->pid, .ns_tid = namespace_tid(task), .ended = state->ended};
+    u32 serial = state->serial;
 
     bpf_probe_read_kernel_str(info.comm, sizeof(info.comm), comm);
     if (bpf_map_update_elem(&threads, &serial, &info, BPF_ANY))
@@ -43,8 +46,18 @@ static __noinline struct thread_state *thread_init(struct task_struct *task,
         state->mark = bpf_ktime_get_ns();
     /* Serial numbers start at 1: 0 says that the storage is fresh. */
     state->serial = __sync_fetch_and_add(&last_thread, 1) + 1;
-    thread_name(state->serial, task, task->comm);
+    thread_name(state, task, task->comm);
     return state;
+}
+
+/* Tells the agent that the thread's rows change no more. */
+static __always_inline void thread_retire(struct thread_state *state)
+{
+    u32 serial = state->serial;
+    struct thread_info *info = bpf_map_lookup_elem(&threads, &serial);
+
+    if (info)
+        info->ended = 1;
 }
 
 static __always_inline struct thread_state *thread_find(struct task_struct *task)

@@ -207,8 +207,11 @@ struct stage_key {
 };
 _Static_assert(sizeof(struct stage_key) == 8, "stage_key");
 
-/* Spans of one thread and path. parts partition wall - child. */
+/* Spans of one thread and path. parts partition wall - child. first and last are
+ * the begin of the latest span, written before and after everything else: who
+ * reads the row meanwhile knows by them whether it is whole and what is in it. */
 struct stage_row {
+    u64 first;
     u64 count; /* complete spans */
     u64 wall;
     u64 child;
@@ -222,8 +225,9 @@ struct stage_row {
     u64 partial_cpu;
     u64 partial_parts[PARTS];
     u64 hist[HIST_BUCKETS];
+    u64 last;
 };
-_Static_assert(sizeof(struct stage_row) == 80 + 16 * PARTS + 8 * HIST_BUCKETS, "stage_row");
+_Static_assert(sizeof(struct stage_row) == 96 + 16 * PARTS + 8 * HIST_BUCKETS, "stage_row");
 
 /* The driver calls of one kind that ended in a span. */
 struct span_call {
@@ -243,12 +247,13 @@ struct span_record {
     u64 begin;
     u64 wall;
     u64 child;
+    u64 cpu; /* inclusive of child stages */
     u64 parts[PARTS];
     u32 partial;
     u32 calls_len;
     struct span_call calls[SPAN_CALLS];
 };
-_Static_assert(sizeof(struct span_record) == 40 + 8 * PARTS + 24 * SPAN_CALLS, "span_record");
+_Static_assert(sizeof(struct span_record) == 48 + 8 * PARTS + 24 * SPAN_CALLS, "span_record");
 
 struct region_key {
     u32 thread;
@@ -306,8 +311,9 @@ struct thread_info {
     u32 tid;
     u32 ns_tid;
     u8 comm[16];
+    u32 ended; /* its rows change no more */
 };
-_Static_assert(sizeof(struct thread_info) == 24, "thread_info");
+_Static_assert(sizeof(struct thread_info) == 28, "thread_info");
 
 struct open_stage {
     u64 begin;

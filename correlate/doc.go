@@ -137,6 +137,12 @@
 // the stage, while its own thread did something else. They are listed beside
 // the stage and never added to its calls or to its share of wall time.
 //
+// # Intervals
+//
+// Since subtracts two snapshots of one recording and gives the Recording of the
+// interval between them. It can be built like any other. Rows are matched by
+// what they are about, not by their IDs, which differ between snapshots.
+//
 // # Losses
 //
 // What was seen but is not in the rows is a loss, by reason. Build adds losses

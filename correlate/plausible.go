@@ -18,6 +18,9 @@ func longest(r *recording.Recording) uint64 {
 		return math.MaxUint64 // not known, so nothing is impossible
 	}
 	sum := uint64(edgeSlack)
+	if opened := r.Window.OpenedNS; opened != 0 {
+		sum = add(sum, r.Window.StartNS-min(opened, r.Window.StartNS))
+	}
 	for _, d := range []time.Duration{r.Window.Duration, r.Overhead.Attach, r.Overhead.Detach} {
 		sum = add(sum, uint64(max(d, 0)))
 	}

@@ -1,6 +1,9 @@
 package recording
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // check verifies the format version and that every cross reference names a row
 // that exists, so that readers can index the tables without looking.
@@ -53,21 +56,32 @@ func (r *Recording) check() error {
 			return fmt.Errorf("stage row %d names a row that does not exist", i)
 		}
 	}
-	return r.checkSpans()
-}
-
-func (r *Recording) checkSpans() error {
-	for i, s := range r.Spans {
-		if !within(s.Thread, len(r.Threads)) || !within(s.Path, len(r.Paths)) {
-			return fmt.Errorf("span %d names a row that does not exist", i)
+	for i := range r.Spans {
+		if err := r.checkSpan(&r.Spans[i], false); err != nil {
+			return fmt.Errorf("span %d %w", i, err)
 		}
-		for _, c := range s.Calls {
-			if !within(c.Symbol, len(r.Symbols)) {
-				return fmt.Errorf("span %d names symbol %d of %d", i, c.Symbol, len(r.Symbols))
-			}
+	}
+	for i := range r.Open {
+		if err := r.checkSpan(&r.Open[i], true); err != nil {
+			return fmt.Errorf("open span %d %w", i, err)
 		}
 	}
 	return nil
 }
+
+func (r *Recording) checkSpan(s *Span, ofProcess bool) error {
+	thread := within(s.Thread, len(r.Threads)) || (ofProcess && s.Thread == -1)
+	if !thread || !within(s.Path, len(r.Paths)) {
+		return errNoRow
+	}
+	for _, c := range s.Calls {
+		if !within(c.Symbol, len(r.Symbols)) {
+			return fmt.Errorf("names symbol %d of %d", c.Symbol, len(r.Symbols))
+		}
+	}
+	return nil
+}
+
+var errNoRow = errors.New("names a row that does not exist")
 
 func within(i, n int) bool { return i >= 0 && i < n }

@@ -115,8 +115,14 @@ func TestReferencesAreChecked(t *testing.T) {
 		"span's thread":   func(r *recording.Recording) { r.Spans[0].Thread = -1 },
 		"span's path":     func(r *recording.Recording) { r.Spans[0].Path = len(r.Paths) },
 		"span's symbol":   func(r *recording.Recording) { r.Spans[len(r.Spans)-2].Calls[0].Symbol = len(r.Symbols) },
-		"depth":           func(r *recording.Recording) { r.Paths[0].Names = make([]string, recording.MaxDepth+1) },
-		"version":         func(r *recording.Recording) { r.Format = 0 },
+		"open span's path": func(r *recording.Recording) {
+			r.Open = []recording.Span{{Thread: -1, Path: len(r.Paths)}}
+		},
+		"open span's thread": func(r *recording.Recording) {
+			r.Open = []recording.Span{{Thread: len(r.Threads)}}
+		},
+		"depth":   func(r *recording.Recording) { r.Paths[0].Names = make([]string, recording.MaxDepth+1) },
+		"version": func(r *recording.Recording) { r.Format = 0 },
 	}
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -62,6 +62,7 @@ type Recording struct {
 	Calls  []Call  `json:"calls"`
 	Stages []Stage `json:"stages"`
 	Spans  []Span  `json:"spans,omitempty"` // in the order in which they ended; bounded, see the losses
+	Open   []Span  `json:"open,omitempty"`  // of a snapshot, see EndOpen
 	Losses []Loss  `json:"losses"`          // only reasons that occurred, sorted by reason
 	Seen   *Seen   `json:"seen,omitempty"`
 
@@ -113,6 +114,11 @@ const (
 	EndInterrupt WindowEnd = "interrupt"
 	EndExit      WindowEnd = "target exited"
 	EndExec      WindowEnd = "target executed another program"
+
+	// EndOpen: the Recording is a snapshot of a window that is still open, as if
+	// it had ended now. Open lists the spans that are open; their time so far is
+	// in the partial sums of their rows too.
+	EndOpen WindowEnd = "snapshot"
 )
 
 // Window is the time during which every call was seen.
@@ -121,6 +127,10 @@ type Window struct {
 	StartNS  uint64        `json:"start_ns"` // CLOCK_MONOTONIC, nanoseconds
 	Duration time.Duration `json:"duration_ns"`
 	End      WindowEnd     `json:"end"`
+
+	// OpenedNS is when the recording began that the window is an interval of, 0 if
+	// it is all of it. Calls that returned in the interval can be as old.
+	OpenedNS uint64 `json:"opened_ns,omitempty"`
 }
 
 // Module is one file (or anonymous executable memory) mapped by the target.
@@ -172,6 +182,13 @@ type Thread struct {
 	TID  int    `json:"tid"`    // in the agent's pid namespace
 	NTID int    `json:"ns_tid"` // in the target's innermost pid namespace
 	Name string `json:"name"`   // its last name in the window
+
+	// Serial tells the incarnations apart in all snapshots of one recording,
+	// where IDs differ. 0: not known.
+	Serial uint64 `json:"serial,omitempty"`
+	// Folded: the row stands for all threads that ended so long ago that only
+	// their sum was kept. It is no thread itself.
+	Folded bool `json:"folded,omitempty"`
 }
 
 // StagePath is a stack of stage names, outermost first; the path without
@@ -247,13 +264,38 @@ type Parts struct {
 	BlockedOtherNS uint64 `json:"blocked_other_ns"`
 }
 
-// Span is one closed stage interval. Its parts and ChildNS sum to WallNS.
+// Total is the time that the parts sum to.
+func (p Parts) Total() uint64 {
+	return p.RunningNS + p.CUDACPUNS + p.CUDABlockedNS + p.GILWaitNS + p.RunnableNS + p.BlockedFutexNS +
+		p.BlockedPollNS + p.BlockedReadNS + p.BlockedSleepNS + p.BlockedFaultNS + p.BlockedOtherNS
+}
+
+// Plus adds two partitions part by part.
+func (p Parts) Plus(q Parts) Parts {
+	return Parts{
+		RunningNS:      p.RunningNS + q.RunningNS,
+		CUDACPUNS:      p.CUDACPUNS + q.CUDACPUNS,
+		CUDABlockedNS:  p.CUDABlockedNS + q.CUDABlockedNS,
+		GILWaitNS:      p.GILWaitNS + q.GILWaitNS,
+		RunnableNS:     p.RunnableNS + q.RunnableNS,
+		BlockedFutexNS: p.BlockedFutexNS + q.BlockedFutexNS,
+		BlockedPollNS:  p.BlockedPollNS + q.BlockedPollNS,
+		BlockedReadNS:  p.BlockedReadNS + q.BlockedReadNS,
+		BlockedSleepNS: p.BlockedSleepNS + q.BlockedSleepNS,
+		BlockedFaultNS: p.BlockedFaultNS + q.BlockedFaultNS,
+		BlockedOtherNS: p.BlockedOtherNS + q.BlockedOtherNS,
+	}
+}
+
+// Span is one stage interval. Its parts and ChildNS sum to WallNS, unless it is
+// a stage of the whole process.
 type Span struct {
-	Thread  int        `json:"thread"`
+	Thread  int        `json:"thread"` // -1 for the whole process: only in Recording.Open
 	Path    int        `json:"path"`
 	BeginNS uint64     `json:"begin_ns"` // CLOCK_MONOTONIC; of a span that the window cut, the window's edge
 	WallNS  uint64     `json:"wall_ns"`
 	ChildNS uint64     `json:"child_ns"`
+	CPUNS   uint64     `json:"cpu_ns,omitempty"` // inclusive of child stages
 	Partial bool       `json:"partial,omitempty"`
 	Parts   Parts      `json:"parts"`
 	Calls   []SpanCall `json:"calls,omitempty"`
@@ -269,6 +311,10 @@ type SpanCall struct {
 	CPUNS     uint64 `json:"cpu_ns"`
 	BlockedNS uint64 `json:"blocked_ns"`
 }
+
+// LossInFlight is the reason of calls that had begun and not returned when the
+// window ended; in a snapshot also of those that returned while it was read.
+const LossInFlight = "in_flight_at_end"
 
 // Loss counts what was seen but could not be accounted.
 type Loss struct {

@@ -92,11 +92,19 @@ func connect(r *recording.Recording) {
 	for i := range r.Stages {
 		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
 	}
+	for i := range r.Open {
+		r.Open[i].Thread = i%(len(r.Threads)+1) - 1
+		connectSpan(r, &r.Open[i], i)
+	}
 	for i := range r.Spans {
-		s := &r.Spans[i]
-		s.Thread, s.Path = i%len(r.Threads), i%len(r.Paths)
-		for j := range s.Calls {
-			s.Calls[j].Symbol = j % len(r.Symbols)
-		}
+		r.Spans[i].Thread = i % len(r.Threads)
+		connectSpan(r, &r.Spans[i], i)
+	}
+}
+
+func connectSpan(r *recording.Recording, s *recording.Span, i int) {
+	s.Path = i % len(r.Paths)
+	for j := range s.Calls {
+		s.Calls[j].Symbol = j % len(r.Symbols)
 	}
 }

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stageprof/bpf"
+	"stageprof/recording"
+)
+
+// stateWith is a thread that has been in the stages "outer" (from 100 on) and
+// "inner" (from 150 on), accounted up to 200.
+func stateWith(change func(s *threadState)) *threadState {
+	s := &threadState{Serial: 1, Mark: 200, Depth: 2}
+	s.Open[0] = bpf.ProbeOpenStage{Begin: 100, Child: 10}
+	s.Open[0].Parts[bpf.ProbePartPART_RUNNING] = 40
+	s.Open[1] = bpf.ProbeOpenStage{Begin: 150}
+	s.Open[1].Parts[bpf.ProbePartPART_CUDA_CPU] = 50
+	change(s)
+	return s
+}
+
+// A copy that was made in the middle of a change is found out.
+func TestStateAddsUp(t *testing.T) {
+	tests := []struct {
+		name   string
+		start  uint64
+		change func(s *threadState)
+		want   bool
+	}{
+		{"between changes", 50, func(*threadState) {}, true},
+		{"nothing open", 50, func(s *threadState) { s.Depth = 0 }, true},
+		{"cut by the window's start", 120, func(s *threadState) { s.Open[0].Parts[bpf.ProbePartPART_RUNNING] = 20 }, true},
+		{"the clock is ahead", 50, func(s *threadState) { s.Mark++ }, false},
+		{"a part is ahead", 50, func(s *threadState) { s.Open[1].Parts[0]++ }, false},
+		{"a stage has just ended", 50, func(s *threadState) { s.Depth = 1 }, false},
+		{"its time is with its parent already", 50, func(s *threadState) { s.Open[0].Child += 50 }, false},
+		{"a stage has just begun", 50, func(s *threadState) { s.Depth = 3; s.Open[2].Begin = 201 }, false},
+		{"deeper than is kept", 50, func(s *threadState) {
+			s.Depth = 40
+			for i := 2; i < len(s.Open); i++ {
+				s.Open[i].Begin = 200
+			}
+		}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := stateWith(test.change).addsUp(test.start); got != test.want {
+				t.Errorf("addsUp = %t", got)
+			}
+		})
+	}
+}
+
+// Time up to now goes to what the thread is doing.
+func TestStateAdvances(t *testing.T) {
+	const futex = uint32(bpf.ProbePartPART_BLOCKED_FUTEX)
+	tests := []struct {
+		name   string
+		change func(s *threadState)
+		want   recording.Parts // of the inner stage, beyond what was there
+	}{
+		{"running", func(*threadState) {}, recording.Parts{RunningNS: 100}},
+		{"in a call", func(s *threadState) { s.Sp = 1 }, recording.Parts{CUDACPUNS: 100}},
+		{"asleep", func(s *threadState) { s.OffSince, s.OffPart = 200, futex }, recording.Parts{BlockedFutexNS: 100}},
+		{"asleep in a call", func(s *threadState) { s.OffSince, s.OffPart, s.Sp = 200, futex, 1 }, recording.Parts{CUDABlockedNS: 100}},
+		{"woken", func(s *threadState) { s.OffSince, s.OffPart, s.Woken = 200, futex, 230 },
+			recording.Parts{BlockedFutexNS: 30, RunnableNS: 70}},
+		{"woken later than now", func(s *threadState) { s.OffSince, s.OffPart, s.Woken = 200, futex, 330 }, recording.Parts{BlockedFutexNS: 100}},
+		{"preempted in a program of ours", func(s *threadState) { s.Deferred = 25 }, recording.Parts{RunnableNS: 25, RunningNS: 75}},
+		{"accounted beyond now", func(s *threadState) { s.Mark = 310 }, recording.Parts{}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := stateWith(test.change)
+			s.advance(50, 300)
+			got := partsOf(s.Open[1].Parts)
+			got.CUDACPUNS -= 50
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("parts (-want +got):\n%s", diff)
+			}
+		})
+	}
+	outside := &threadState{Serial: 1}
+	outside.advance(50, 300)
+	if got := partsOf(outside.Outside.Parts); got != (recording.Parts{RunningNS: 250}) {
+		t.Errorf("outside any stage: %+v", got)
+	}
+}
+
+// Folding keeps every sum.
+func TestFoldKeepsSums(t *testing.T) {
+	var r retired
+	const threads = 9
+	for serial := range uint32(threads) {
+		r.add(map[uint32]bpf.ProbeThreadInfo{serial: {Tid: 7}},
+			map[bpf.ProbeCallKey]bpf.ProbeCallRow{{Thread: serial, Symbol: 3}: {Count: 2, Wall: 10, Min: uint64(serial), Max: 100 - uint64(serial)}},
+			map[bpf.ProbeStageKey]bpf.ProbeStageRow{{Thread: serial, Path: 5}: {Count: 1, Wall: 20, PartialCount: 1, Min: 4, Max: uint64(serial)}})
+	}
+	for want := threads; want > 0; {
+		r.fold(map[uint32]bool{0: true})
+		want -= (want + 1) / 2
+		if len(r.serials) != want || r.rows != 2*want {
+			t.Errorf("%d threads with %d rows are left, want %d", len(r.serials), r.rows, want)
+		}
+	}
+	if len(r.info) != 1 { // thread 0 is in use
+		t.Errorf("names of %d threads are left", len(r.info))
+	}
+	call := r.calls[bpf.ProbeCallKey{Thread: foldedThread, Symbol: 3}]
+	if len(r.calls) != 1 || call.Count != 2*threads || call.Wall != 10*threads || call.Min != 0 || call.Max != 100 {
+		t.Errorf("calls: %+v", r.calls)
+	}
+	stage := r.stages[bpf.ProbeStageKey{Thread: foldedThread, Path: 5}]
+	if len(r.stages) != 1 || stage.Count != threads || stage.PartialCount != threads || stage.Max != threads-1 {
+		t.Errorf("stages: %+v", r.stages)
+	}
+}

@@ -1,0 +1,291 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stageprof/agent"
+	"stageprof/correlate"
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// live is a recording that is looked at while it runs.
+type live struct {
+	*agent.Session
+	t     *testing.T
+	final chan result
+}
+
+func openLive(t *testing.T, pid int) *live {
+	t.Helper()
+	session, err := agent.Open(t.Context(), agent.Config{PID: pid, Probes: "all", Live: true})
+	if err != nil {
+		t.Fatalf("opening: %v", err)
+	}
+	l := &live{session, t, make(chan result, 1)}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		r, err := session.Wait(t.Context())
+		l.final <- result{r, err}
+	}()
+	t.Cleanup(func() {
+		<-waited // t's context is done by now
+		if err := session.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return l
+}
+
+func (l *live) snapshot() *recording.Recording {
+	l.t.Helper()
+	r, err := l.Snapshot()
+	if err != nil {
+		l.t.Fatalf("taking a snapshot: %v", err)
+	}
+	return r
+}
+
+// finish waits for the target's end, taking snapshots all along.
+func (l *live) finish(each func(*recording.Recording)) *recording.Recording {
+	l.t.Helper()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	patience := time.After(simtest.Patience)
+	for {
+		select {
+		case got := <-l.final:
+			if got.err != nil {
+				l.t.Fatalf("recording: %v", got.err)
+			}
+			return got.recording
+		case <-ticker.C:
+			each(l.snapshot())
+		case <-patience:
+			l.t.Fatal("the recording does not end")
+		}
+	}
+}
+
+// since is what happened between two snapshots.
+func (l *live) since(earlier, later *recording.Recording) *recording.Recording {
+	l.t.Helper()
+	r, err := correlate.Since(earlier, later)
+	if err != nil {
+		l.t.Fatalf("subtracting snapshots: %v", err)
+	}
+	return r
+}
+
+// stageTimes is a stage's time in and outside of its children, of all spans.
+type stageTimes struct {
+	Spans uint64
+	Wall  uint64
+	Child uint64
+	CPU   uint64
+	Parts recording.Parts
+}
+
+// timesOf sums a Recording's stages by thread and path; the number of spans is
+// that of those that have ended.
+func timesOf(r *recording.Recording) map[string]stageTimes {
+	sums := map[string]stageTimes{}
+	key := func(thread, path int) string {
+		name := "process"
+		if thread >= 0 {
+			name = fmt.Sprint(r.Threads[thread].Serial)
+		}
+		return fmt.Sprint(name, r.Paths[path].Names)
+	}
+	for _, s := range r.Stages {
+		addTimes(sums, key(s.Thread, s.Path), stageTimes{
+			Spans: s.Count + s.PartialCount, Wall: s.WallNS + s.PartialWallNS, Child: s.ChildNS + s.PartialChildNS,
+			CPU: s.CPUNS + s.PartialCPUNS, Parts: s.Parts.Plus(s.PartialParts),
+		})
+	}
+	for _, s := range r.Open {
+		k := key(s.Thread, s.Path)
+		sum := sums[k]
+		sum.Spans--
+		sums[k] = sum
+	}
+	return sums
+}
+
+func addTimes(sums map[string]stageTimes, key string, s stageTimes) {
+	sum := sums[key]
+	sum.Spans += s.Spans
+	sum.Wall += s.Wall
+	sum.Child += s.Child
+	sum.CPU += s.CPU
+	sum.Parts = sum.Parts.Plus(s.Parts)
+	sums[key] = sum
+}
+
+func TestSnapshotsSumToTheRecording(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "calls",
+		"--threads", "8", "--calls", "40000", "--stages", "16", "--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	l := openLive(t, p.PID)
+	before := l.snapshot()
+	p.Ready()
+
+	sums, calls, snapshots := timesOf(before), simtest.Counts{}, 0
+	add := func(r *recording.Recording) {
+		expectAccounted(t, r)
+		part := l.since(before, r)
+		expectAccounted(t, part)
+		expectParts(t, part)
+		for key, s := range timesOf(part) {
+			addTimes(sums, key, s)
+		}
+		for k, n := range counts(part) {
+			calls.Add(k, n)
+		}
+		before = r
+		snapshots++
+	}
+	final := l.finish(add)
+	add(final)
+	p.Wait()
+	if snapshots < 5 {
+		t.Errorf("%d snapshots", snapshots)
+	}
+	expectEqual(t, final, p.Truth().Counts())
+	if diff := simtest.Diff(counts(final), calls); diff != "" {
+		t.Errorf("the intervals do not sum to the recording:\n%s", diff)
+	}
+	for key, want := range timesOf(final) {
+		if got := sums[key]; got != want {
+			t.Errorf("stage %s: the intervals sum to\n%+v, the recording has\n%+v", key, got, want)
+		}
+	}
+}
+
+// What is open, and what is running, at the moment of a snapshot.
+func TestSnapshotOfWhatIsOpen(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start early", "early begin before")
+	l := openLive(t, p.PID)
+	p.order("w begin outer", "w begin inner", "w launch 3", "main process-begin epoch")
+	first := l.snapshot()
+	expectNoLosses(t, first)
+	expectParts(t, first)
+	if got := launchCount(first); got != 3 {
+		t.Errorf("%d launches", got)
+	}
+	open := map[stageKey]spanCount{{"w", "outer"}: {0, 1}, {"w", "outer/inner"}: {0, 1}, {"early", "before"}: {0, 1}, {"", "epoch"}: {0, 1}}
+	expectSpanCounts(t, first, open)
+	if len(first.Open) != len(open) || len(first.Spans) != 0 {
+		t.Errorf("open: %+v, closed: %+v", first.Open, first.Spans)
+	}
+
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("w pause " + file)
+	p.WaitLine("inside")
+	second := l.snapshot()
+	expectAccounted(t, second)
+	if diff := cmp.Diff(map[string]uint64{recording.LossInFlight: 1}, losses(second)); diff != "" {
+		t.Errorf("losses while a call runs (-want +got):\n%s", diff)
+	}
+	touch(t, file)
+	p.order("early end", "w end", "w begin inner", "w end")
+
+	third := l.snapshot()
+	part := l.since(second, third)
+	expectNoLosses(t, part)
+	expectParts(t, part)
+	if part.Seen.Calls != 1 || launchCount(part) != 0 {
+		t.Errorf("%d calls seen, %d launches", part.Seen.Calls, launchCount(part))
+	}
+	expectSpanCounts(t, part, map[stageKey]spanCount{
+		{"w", "outer"}: {0, 1}, {"w", "outer/inner"}: {1, 1}, {"early", "before"}: {0, 1}, {"", "epoch"}: {0, 1},
+	})
+	p.order("main process-end", "w end")
+	p.end()
+	final := l.finish(func(*recording.Recording) {})
+	expectSpanCounts(t, final, map[stageKey]spanCount{
+		{"w", "outer"}: {1, 0}, {"w", "outer/inner"}: {2, 0}, {"early", "before"}: {0, 1}, {"", "epoch"}: {1, 0},
+	})
+	expectSpanCounts(t, l.since(third, final), map[stageKey]spanCount{{"w", "outer"}: {0, 1}, {"", "epoch"}: {1, 0}})
+	if again := l.snapshot(); again != final {
+		t.Error("a snapshot after the end is not what Wait returned")
+	}
+}
+
+func expectSpanCounts(t *testing.T, r *recording.Recording, want map[stageKey]spanCount) {
+	t.Helper()
+	got := map[stageKey]spanCount{}
+	for key, s := range stageRows(t, r) {
+		got[key] = spanCount{s.Count, s.PartialCount}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+}
+
+// The rows of threads that have ended leave the kernel's tables, also more of
+// them than these could hold at once, and all calls are still there.
+func TestEndedThreadsAreFolded(t *testing.T) {
+	const threads, calls = 12000, 3
+	p := simtest.Start(t, simtest.Tester(t, "churn", "--threads", fmt.Sprint(threads), "--at-once", "16", "--calls", fmt.Sprint(calls),
+		"--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	l := openLive(t, p.PID)
+	p.Ready()
+	before := l.snapshot()
+	sums := counts(before).By(simtest.BySymbol)
+	final := l.finish(func(r *recording.Recording) {
+		for k, n := range counts(l.since(before, r)).By(simtest.BySymbol) {
+			sums.Add(k, n)
+		}
+		before = r
+	})
+	for k, n := range counts(l.since(before, final)).By(simtest.BySymbol) {
+		sums.Add(k, n)
+	}
+	p.Wait()
+	truth := p.Truth().Counts().By(simtest.BySymbol)
+	for what, got := range map[string]simtest.Counts{"the recording": counts(final).By(simtest.BySymbol), "the sum of its intervals": sums} {
+		if diff := simtest.Diff(truth, got); diff != "" {
+			t.Errorf("%s differs from the driver's truth:\n%s", what, diff)
+		}
+	}
+	expectAccounted(t, final)
+	folded, ended := uint64(0), uint64(0)
+	for _, s := range final.Stages {
+		if len(final.Paths[s.Path].Names) > 0 {
+			ended += s.Count
+			if final.Threads[s.Thread].Folded {
+				folded += s.Count
+			}
+		}
+	}
+	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 3*8192 {
+		t.Errorf("%d threads' stages, %d of them folded, in %d and %d rows", ended, folded, len(final.Calls), len(final.Stages))
+	}
+}
+
+func TestSnapshotAfterClose(t *testing.T) {
+	p := startPuppet(t)
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Probes: "launch"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := session.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}
+	if _, err := session.Snapshot(); !errors.Is(err, agent.ErrClosed) {
+		t.Errorf("a snapshot of a closed recording: %v", err)
+	}
+	p.end()
+}
