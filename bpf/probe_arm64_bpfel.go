@@ -145,6 +145,19 @@ type ProbeNameMatch struct {
 	Next   [16384]uint16
 }
 
+type ProbeOpenStage struct {
+	_         structs.HostLayout
+	Begin     uint64
+	Child     uint64
+	ChildCpu  uint64
+	Parts     [11]uint64
+	Path      uint32
+	CallsBase uint16
+	Source    uint8
+	Cut       uint8
+	Hidden    [8]uint16
+}
+
 type ProbePart uint32
 
 const (
@@ -230,6 +243,7 @@ type ProbeSharedTypes struct {
 		Begin    uint64
 		Wall     uint64
 		Child    uint64
+		Cpu      uint64
 		Parts    [11]uint64
 		Partial  uint32
 		CallsLen uint32
@@ -271,6 +285,7 @@ type ProbeSpanRecord struct {
 	Begin    uint64
 	Wall     uint64
 	Child    uint64
+	Cpu      uint64
 	Parts    [11]uint64
 	Partial  uint32
 	CallsLen uint32
@@ -298,6 +313,7 @@ type ProbeStageName struct {
 
 type ProbeStageRow struct {
 	_            structs.HostLayout
+	First        uint64
 	Count        uint64
 	Wall         uint64
 	Child        uint64
@@ -311,6 +327,7 @@ type ProbeStageRow struct {
 	PartialCpu   uint64
 	PartialParts [11]uint64
 	Hist         [32]uint64
+	Last         uint64
 }
 
 type ProbeTargetEnd uint32
@@ -325,6 +342,7 @@ type ProbeThreadInfo struct {
 	Tid   uint32
 	NsTid uint32
 	Comm  [16]uint8
+	Ended uint32
 }
 
 type ProbeThreadState struct {
@@ -362,31 +380,9 @@ type ProbeThreadState struct {
 	Seeded      uint32
 	Deeper      uint32
 	Adopted     uint32
-	Outside     struct {
-		_         structs.HostLayout
-		Begin     uint64
-		Child     uint64
-		ChildCpu  uint64
-		Parts     [11]uint64
-		Path      uint32
-		CallsBase uint16
-		Source    uint8
-		Cut       uint8
-		Hidden    [8]uint16
-	}
-	Open [32]struct {
-		_         structs.HostLayout
-		Begin     uint64
-		Child     uint64
-		ChildCpu  uint64
-		Parts     [11]uint64
-		Path      uint32
-		CallsBase uint16
-		Source    uint8
-		Cut       uint8
-		Hidden    [8]uint16
-	}
-	Calls [64]struct {
+	Outside     ProbeOpenStage
+	Open        [32]ProbeOpenStage
+	Calls       [64]struct {
 		_       structs.HostLayout
 		Symbol  uint16
 		Gil     uint8
@@ -447,6 +443,7 @@ const (
 	ProbeProgOnRename      = "on_rename"
 	ProbeProgOnSwitch      = "on_switch"
 	ProbeProgOnWakeup      = "on_wakeup"
+	ProbeProgPeekThreads   = "peek_threads"
 	ProbeProgRangeHit      = "range_hit"
 	ProbeVarGil            = "gil"
 	ProbeVarGilMethod      = "gil_method"
@@ -518,6 +515,7 @@ type ProbeProgramSpecs struct {
 	OnRename      *ebpf.ProgramSpec `ebpf:"on_rename"`
 	OnSwitch      *ebpf.ProgramSpec `ebpf:"on_switch"`
 	OnWakeup      *ebpf.ProgramSpec `ebpf:"on_wakeup"`
+	PeekThreads   *ebpf.ProgramSpec `ebpf:"peek_threads"`
 	RangeHit      *ebpf.ProgramSpec `ebpf:"range_hit"`
 }
 
@@ -658,6 +656,7 @@ type ProbePrograms struct {
 	OnRename      *ebpf.Program `ebpf:"on_rename"`
 	OnSwitch      *ebpf.Program `ebpf:"on_switch"`
 	OnWakeup      *ebpf.Program `ebpf:"on_wakeup"`
+	PeekThreads   *ebpf.Program `ebpf:"peek_threads"`
 	RangeHit      *ebpf.Program `ebpf:"range_hit"`
 }
 
@@ -678,6 +677,7 @@ func (p *ProbePrograms) Close() error {
 		p.OnRename,
 		p.OnSwitch,
 		p.OnWakeup,
+		p.PeekThreads,
 		p.RangeHit,
 	)
 }
