@@ -349,7 +349,10 @@ func (t *text) writeChangeNotes(c *correlate.Comparison) {
 // skipText says which iterations are left out, "" for none.
 func skipText(s correlate.Skip) string {
 	var what []string
-	if s.First > 0 {
+	switch {
+	case s.First == 1:
+		what = append(what, "the first iteration")
+	case s.First > 1:
 		what = append(what, "the first "+plural(uint64(s.First), "iteration"))
 	}
 	if s.Warmup {

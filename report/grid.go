@@ -20,8 +20,10 @@ type grid struct {
 type gridColumn struct {
 	title, key string
 	left       bool // texts, not numbers
+	rigid      bool // such that none of it may be left out
 	raw        bool // in CSV only
 	noText     bool // in CSV and Markdown only
+	noRaw      bool // not in CSV
 }
 
 type gridRow struct {
@@ -51,7 +53,7 @@ func (g *grid) writeText(b *strings.Builder, width int) {
 	for i, c := range g.columns {
 		if !c.raw && !c.noText {
 			t.titles = append(t.titles, c.title)
-			t.left = append(t.left, c.left)
+			t.left, t.rigid = append(t.left, c.left), append(t.rigid, c.rigid)
 			shown = append(shown, i)
 		}
 	}
@@ -68,14 +70,19 @@ func (g *grid) writeText(b *strings.Builder, width int) {
 // writeCSV writes the raw values below a line of keys.
 func (g *grid) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	line := make([]string, len(g.columns))
-	for i, c := range g.columns {
-		line[i] = c.key
+	var line []string
+	for _, c := range g.columns {
+		if !c.noRaw {
+			line = append(line, c.key)
+		}
 	}
 	out.Write(line)
 	for _, r := range g.rows {
+		line = line[:0]
 		for i, c := range r.cells {
-			line[i] = rawText(c.raw)
+			if !g.columns[i].noRaw {
+				line = append(line, rawText(c.raw))
+			}
 		}
 		out.Write(line)
 	}
@@ -120,7 +127,7 @@ func (g *grid) writeMarkdown(w io.Writer) error {
 	})
 	for _, r := range g.rows {
 		line(func(i int) string {
-			if g.columns[i].left {
+			if c := g.columns[i]; c.left && !c.noRaw {
 				return markdown(rawText(r.cells[i].raw))
 			}
 			return markdown(r.cells[i].text)

@@ -13,6 +13,7 @@ import (
 // partColumn is a column of the tables of parts: a share of the wall time.
 type partColumn struct {
 	title string
+	key   string
 	holds func(correlate.PartKind) bool
 	rare  bool // left out where it is 0 everywhere
 }
@@ -23,15 +24,20 @@ func kind(k correlate.PartKind) func(correlate.PartKind) bool {
 
 // allPartColumns hold every kind of part once.
 var allPartColumns = []partColumn{
-	{"CUDA CPU", kind(correlate.PartCUDACPU), false},
-	{"CUDA BLKD", kind(correlate.PartCUDABlocked), false},
-	{"GIL WAIT", kind(correlate.PartGILWait), false},
-	{"RUNNABLE", kind(correlate.PartRunnable), false},
-	{"BLOCKED", correlate.PartKind.Blocked, false},
-	{"RUNNING", kind(correlate.PartRunning), false},
-	{"PROBES", kind(correlate.PartProbes), true},
-	{"INSIDE", kind(correlate.PartChildren), true},
-	{"UNKNOWN", kind(correlate.PartUnknown), true},
+	{"CUDA CPU", "cuda_cpu_ns", kind(correlate.PartCUDACPU), false},
+	{"CUDA BLKD", "cuda_blocked_ns", kind(correlate.PartCUDABlocked), false},
+	{"GIL WAIT", "gil_wait_ns", kind(correlate.PartGILWait), false},
+	{"RUNNABLE", "runnable_ns", kind(correlate.PartRunnable), false},
+	{"BLOCKED", "blocked_ns", correlate.PartKind.Blocked, false},
+	{"RUNNING", "running_ns", kind(correlate.PartRunning), false},
+	{"PROBES", "stageprof_ns", kind(correlate.PartProbes), true},
+	{"INSIDE", "child_stages_ns", kind(correlate.PartChildren), true},
+	{"UNKNOWN", "unknown_ns", kind(correlate.PartUnknown), true},
+}
+
+// words is the column's name in a sentence.
+func (c *partColumn) words() string {
+	return strings.ReplaceAll(strings.TrimSuffix(c.key, "_ns"), "_", " ")
 }
 
 func (c *partColumn) of(p *correlate.Partition) (ns uint64) {

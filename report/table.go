@@ -13,6 +13,7 @@ type table struct {
 	titles   []string
 	rows     []row
 	left     []bool // by column; nil: the first one only
+	rigid    []bool // by column: never shortened
 	lastLeft bool
 }
 
@@ -56,7 +57,7 @@ func (t *table) widths(width int) []int {
 		squeeze(widths, last, width)
 	}
 	for i := len(t.left) - 1; i > 0; i-- {
-		if t.left[i] {
+		if t.left[i] && !t.rigid[i] {
 			squeeze(widths, i, width)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,9 @@ type reportConfig struct {
 	Full        bool
 	Skip        skipFlags
 	StageFrames bool
+	By          groupFlags
+	Trend       bool
+	Histogram   string // a function, "" for none
 }
 
 // profileFiles are the files that a Recording is turned into, "" for none.
@@ -35,54 +39,85 @@ func (c *reportConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&c.Files.Output, "output", "o", "", "write the profile to this `file`")
 	f.StringVar(&c.Files.Stages, "stages-out", "", "write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Files.Spans, "spans", "", "write each span as a line of JSON to this `file`")
-	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
+	f.StringVar(&c.Format, "format", formatText, "output: "+list(tableFormats))
 	f.BoolVar(&c.Full, "full", false, fullHelp)
+	c.By.addFlags(f)
+	f.BoolVar(&c.Trend, "trend", false, "print how the iterations of each stage went on instead")
+	f.StringVar(&c.Histogram, "histogram", "", "print how long the calls of this `function` took instead")
 	c.Skip.addFlags(f)
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 }
 
-func (c *reportConfig) Validate() error {
-	if err := validateFormat(c.Format); err != nil {
-		return err
+// Validate checks what the command line says of a number of recordings.
+func (c *reportConfig) Validate(recordings int) error {
+	views := 0
+	for _, asked := range []bool{len(c.By.Names) > 0, c.Trend, c.Histogram != ""} {
+		if asked {
+			views++
+		}
 	}
-	if err := c.Skip.Validate(); err != nil {
-		return err
+	switch {
+	case recordings == 0:
+		return &usageError{errors.New("which recording? give one file that record --save wrote")}
+	case recordings > 1 && (len(c.By.Names) == 0 || c.Files != profileFiles{}):
+		return &usageError{errors.New("which recording? only the table of --by takes several, and then no other output")}
+	case views > 1:
+		return &usageError{errors.New("--by, --trend and --histogram exclude each other")}
 	}
-	return differentFiles([]namedFile{
-		{"--output", c.Files.Output}, {"--stages-out", c.Files.Stages}, {"--spans", c.Files.Spans},
-	})
+	return cmp.Or(
+		validateTableFormat(c.Format), c.Skip.Validate(), c.By.Validate(),
+		differentFiles([]namedFile{
+			{"--output", c.Files.Output}, {"--stages-out", c.Files.Stages}, {"--spans", c.Files.Spans},
+		}))
 }
 
 func newReportCmd() *cobra.Command {
 	var c reportConfig
 	cmd := &cobra.Command{
 		Use:   "report FILE",
-		Short: "Print the table of a saved recording, or make its profiles again",
+		Short: "Print the tables of a saved recording, or make its profiles again",
 		Long: `Report reads what "record --save" saved, on any machine, and prints the same
-table and writes the same profiles as record did. It needs no privileges.`,
+table and writes the same profiles as record did. It needs no privileges.
+
+--by prints a table of calls instead, grouped by any of these, in any order:
+` + dimensionHelp() + `
+It may take several recordings, such as those of all ranks. --match chooses groups
+by a regular expression on their key, which is written "stage=forward gil=free";
+--sort sorts by a column (` + list(correlate.GroupColumnNames()) + `,
+or one of those that it is grouped by).
+
+--trend prints how the iterations of each stage went on, and how long they were
+warming up. --histogram prints how long the calls of one function took.`,
 		Example: `  sudo stageprof record --pid 4242 -d 30s --save run.rec
   stageprof report run.rec
+  stageprof report run.rec --by stage,gil --match gil=held
+  stageprof report run.rec --by symbol,caller --sort calls --top 10 --format csv
+  stageprof report rank*.rec --by rank,stage
+  stageprof report run.rec --trend --skip-warmup
+  stageprof report run.rec --histogram cuStreamSynchronize
   stageprof report run.rec --format json --stages-out stages.pb.gz --spans spans.jsonl`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &usageError{errors.New("which recording? give one file that record --save wrote")}
-			}
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.Validate(); err != nil {
+			if err := c.Validate(len(args)); err != nil {
 				return err
 			}
-			return c.run(args[0], cmd.OutOrStdout())
+			return c.run(args, cmd.OutOrStdout())
 		},
 	}
 	c.addFlags(cmd.Flags())
-	completeFlags(cmd)
+	completeFlags(cmd, tableFormats...)
 	return cmd
 }
 
-func (c *reportConfig) run(path string, stdout io.Writer) error {
-	ledger, err := readLedger(path, c.Skip.Skip)
+func (c *reportConfig) run(paths []string, stdout io.Writer) error {
+	var ledgers []*correlate.Ledger
+	for _, path := range paths {
+		ledger, err := readLedger(path, c.Skip.Skip)
+		if err != nil {
+			return err
+		}
+		ledgers = append(ledgers, ledger)
+	}
+	view, err := c.view(ledgers)
 	if err != nil {
 		return err
 	}
@@ -92,10 +127,43 @@ func (c *reportConfig) run(path string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAll(writers, &files, ledger); err != nil {
+	if err := writeAll(writers, &files, ledgers[0]); err != nil {
 		return err
 	}
-	return printTable(stdout, ledger, c.Format, c.Full)
+	if view != nil {
+		return printView(stdout, view, c.Format)
+	}
+	return printTable(stdout, ledgers[0], c.Format, c.Full)
+}
+
+// view is the one table that was asked for, nil for those that close a
+// recording. These are many tables; CSV and Markdown have room for the one of
+// stages.
+func (c *reportConfig) view(ledgers []*correlate.Ledger) (*report.View, error) {
+	switch {
+	case len(c.By.Names) > 0:
+		return report.Groups(correlate.GroupCalls(ledgers, c.By.options)), nil
+	case c.Trend:
+		return report.Trend(ledgers[0], c.Skip.Skip), nil
+	case c.Histogram != "":
+		return report.Histogram(ledgers[0], c.Histogram)
+	case c.Format == formatCSV, c.Format == formatMarkdown:
+		return report.StageTable(ledgers[0]), nil
+	}
+	return nil, nil
+}
+
+func printView(w io.Writer, view *report.View, format string) error {
+	switch format {
+	case formatJSON:
+		return view.JSON(w)
+	case formatCSV:
+		return view.CSV(w)
+	case formatMarkdown:
+		return view.Markdown(w)
+	default:
+		return view.Text(w, terminalWidth(w))
+	}
 }
 
 func readLedger(path string, skip correlate.Skip) (*correlate.Ledger, error) {

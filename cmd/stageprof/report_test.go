@@ -65,15 +65,25 @@ func TestReportErrors(t *testing.T) {
 		code int
 		want string
 	}{
-		"no file":         {nil, exitUsage, "which recording"},
-		"two files":       {[]string{saved, saved}, exitUsage, "which recording"},
-		"missing":         {[]string{filepath.Join(dir, "none")}, exitError, "no such file"},
-		"cut":             {[]string{cut}, exitError, "not a stageprof recording"},
-		"another kind":    {[]string{"/proc/self/status"}, exitError, "not a stageprof recording"},
-		"format":          {[]string{saved, "--format=xml"}, exitUsage, "xml"},
-		"one file twice":  {[]string{saved, "-o=x", "--spans=x"}, exitUsage, "same file"},
-		"no such folder":  {[]string{saved, "-o", filepath.Join(dir, "no", "x")}, exitError, "no such file"},
-		"output a folder": {[]string{saved, "-o", dir}, exitError, "is a directory"},
+		"no file":           {nil, exitUsage, "which recording"},
+		"two files":         {[]string{saved, saved}, exitUsage, "which recording"},
+		"two files, output": {[]string{saved, saved, "--by=gil", "-o=x"}, exitUsage, "which recording"},
+		"unknown dimension": {[]string{saved, "--by=stge"}, exitUsage, `grouped by "stge", only by stage,`},
+		"dimension twice":   {[]string{saved, "--by=gil,stage,gil"}, exitUsage, `"gil" twice`},
+		"unknown column":    {[]string{saved, "--by=gil", "--sort=wall"}, exitUsage, `no column "wall"`},
+		"bad regexp":        {[]string{saved, "--by=gil", "--match=("}, exitUsage, "missing closing )"},
+		"negative top":      {[]string{saved, "--by=gil", "--top=-1"}, exitUsage, "negative"},
+		"top of nothing":    {[]string{saved, "--top=3"}, exitUsage, "group by what?"},
+		"two views":         {[]string{saved, "--by=gil", "--trend"}, exitUsage, "exclude each other"},
+		"negative skip":     {[]string{saved, "--skip=-1"}, exitUsage, "negative"},
+		"no such function":  {[]string{saved, "--histogram=cuNothing"}, exitError, `"cuNothing": the recording has no call of it; there are cuEventQuery`},
+		"missing":           {[]string{filepath.Join(dir, "none")}, exitError, "no such file"},
+		"cut":               {[]string{cut}, exitError, "not a stageprof recording"},
+		"another kind":      {[]string{"/proc/self/status"}, exitError, "not a stageprof recording"},
+		"format":            {[]string{saved, "--format=xml"}, exitUsage, "xml"},
+		"one file twice":    {[]string{saved, "-o=x", "--spans=x"}, exitUsage, "same file"},
+		"no such folder":    {[]string{saved, "-o", filepath.Join(dir, "no", "x")}, exitError, "no such file"},
+		"output a folder":   {[]string{saved, "-o", dir}, exitError, "is a directory"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -82,5 +92,49 @@ func TestReportErrors(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q, stdout %q; want %d and %q", got.code, got.stderr, got.stdout, c.code, c.want)
 			}
 		})
+	}
+}
+
+// Each view is printed in each format, and the files are written beside it.
+func TestReportViews(t *testing.T) {
+	saved := save(t, t.TempDir())
+	views := map[string]struct {
+		args []string
+		want map[string]string // by format
+	}{
+		"groups": {[]string{"--by=stage,gil", "--match=gil=held", "--sort=calls", "--top=1"}, map[string]string{
+			formatText: "copy_to_cpu  held", formatJSON: `"key":{"gil":"held","stage":"copy_to_cpu"}`,
+			formatCSV: "stage,gil,count,wall_ns", formatMarkdown: "| copy_to_cpu | held |",
+		}},
+		"ranks": {[]string{saved, "--by=rank"}, map[string]string{
+			formatText: "1,272,366", formatJSON: `"count":1272366`, formatCSV: "0,1272366,", formatMarkdown: "| 0 | 1,272,366 |",
+		}},
+		"trend": {[]string{"--trend", "--skip=1", "--skip-warmup"}, map[string]string{
+			formatText: "OVER TIME", formatJSON: `"skip_first":1,"skip_warmup":true`, formatCSV: "stage_path,part,spans", formatMarkdown: "| copy_to_cpu | wall |",
+		}},
+		"histogram": {[]string{"--histogram=cuLaunchKernel"}, map[string]string{
+			formatText: "cuLaunchKernel: 593,620 calls", formatJSON: `"function":"cuLaunchKernel"`, formatCSV: "from_ns,below_ns,count", formatMarkdown: "| 8.19 µs |",
+		}},
+		"stages": {nil, map[string]string{
+			formatText: "WALL TIME OF", formatJSON: `"calls_within"`, formatCSV: "stage_path,spans,partial_spans,wall_ns", formatMarkdown: "| copy_to_cpu | 790 |",
+		}},
+	}
+	for name, view := range views {
+		for _, format := range tableFormats {
+			t.Run(name+"/"+format, func(t *testing.T) {
+				args := append([]string{"report", saved, "--format", format}, view.args...)
+				if name != "ranks" {
+					args = append(args, "-o", "out.pb.gz")
+				}
+				cmd := command(t, args...)
+				got := finish(t, cmd)
+				if got.code != exitOK || got.stderr != "" || !strings.Contains(got.stdout, view.want[format]) {
+					t.Errorf("exit code %d, stderr %q, stdout lacks %q:\n%s", got.code, got.stderr, view.want[format], got.stdout)
+				}
+				if _, err := os.Stat(filepath.Join(cmd.Dir, "out.pb.gz")); (err == nil) != (name != "ranks") {
+					t.Errorf("the profile: %v", err)
+				}
+			})
+		}
 	}
 }

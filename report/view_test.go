@@ -1,0 +1,219 @@
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+	"stageprof/recording/recordingtest"
+)
+
+func groupsBy(t *testing.T, l *correlate.Ledger, match, sort string, top int, by ...string) *View {
+	t.Helper()
+	o := correlate.GroupOptions{Top: top}
+	for _, name := range by {
+		d, ok := correlate.FindDimension(name)
+		if !ok {
+			t.Fatalf("no dimension %q", name)
+		}
+		o.By = append(o.By, d)
+	}
+	if match != "" {
+		o.Match = regexp.MustCompile(match)
+	}
+	var ok bool
+	if o.Sort, ok = correlate.FindGroupColumn(sort, o.By); !ok {
+		t.Fatalf("no column %q", sort)
+	}
+	return Groups(correlate.GroupCalls([]*correlate.Ledger{l}, o))
+}
+
+func histogram(t *testing.T, l *correlate.Ledger, function string) *View {
+	t.Helper()
+	v, err := Histogram(l, function)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// views are all there are, of one recording.
+func views(t *testing.T) map[string]*View {
+	l := correlate.Build(recordingtest.Pipeline())
+	return map[string]*View{
+		"groups":    groupsBy(t, l, "cu(Launch|Stream)", "calls", 5, "stage", "symbol", "tid"),
+		"trend":     Trend(l, correlate.Skip{First: 2}),
+		"histogram": histogram(t, l, "cuStreamSynchronize"),
+		"stages":    StageTable(l),
+	}
+}
+
+func TestViews(t *testing.T) {
+	for name, v := range views(t) {
+		golden(t, "view-"+name+".txt", written(t, func(w io.Writer) error { return v.Text(w, 0) })+
+			"\n"+written(t, v.Markdown)+"\n"+written(t, v.CSV))
+	}
+}
+
+func TestViewsReportErrors(t *testing.T) {
+	for name, v := range views(t) {
+		for format, write := range map[string]func(io.Writer) error{
+			"text": func(w io.Writer) error { return v.Text(w, 0) }, "CSV": v.CSV, "Markdown": v.Markdown, "JSON": v.JSON,
+		} {
+			if err := write(brokenWriter{}); !errors.Is(err, errBroken) {
+				t.Errorf("%s as %s: %v", name, format, err)
+			}
+		}
+	}
+}
+
+func TestGroupsJSON(t *testing.T) {
+	l := correlate.Build(recordingtest.Pipeline())
+	v := groupsBy(t, l, "", "cuda", 3, "gil", "tid")
+	var d jsonGroups
+	if err := json.Unmarshal([]byte(written(t, v.JSON)), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Groups) != 3 || d.Match != nil || strings.Join(d.By, ",") != "gil,tid" || d.All.Count != l.All.Count {
+		t.Errorf("got %+v", d)
+	}
+	calls := d.Rest.Count + d.Hidden.Count
+	for _, g := range d.Groups {
+		calls += g.Count
+		if _, ok := g.Key["tid"].(float64); !ok {
+			t.Errorf("the thread's id is %#v, want a number", g.Key["tid"])
+		}
+	}
+	if calls != d.All.Count {
+		t.Errorf("groups sum to %d calls, want %d", calls, d.All.Count)
+	}
+}
+
+func TestTrendJSON(t *testing.T) {
+	l := correlate.Build(recordingtest.Pipeline())
+	var d jsonTrends
+	if err := json.Unmarshal([]byte(written(t, Trend(l, correlate.Skip{First: 10, Warmup: true}).JSON)), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.SkipFirst != 10 || !d.SkipWarmup || len(d.Stages) == 0 {
+		t.Errorf("got %d stages, skip %d, %t", len(d.Stages), d.SkipFirst, d.SkipWarmup)
+	}
+	for _, s := range d.Stages {
+		spans := 0
+		for _, n := range s.Points {
+			spans += n
+		}
+		if spans != s.Spans || len(s.WallNS) != len(s.Points) || s.Skipped != uint64(10*len(s.Warmup)) {
+			t.Errorf("%s: %d spans in points, want %d; %d skipped by %d threads", s.StagePath, spans, s.Spans, s.Skipped, len(s.Warmup))
+		}
+	}
+}
+
+// The buckets hold every call once.
+func TestHistogram(t *testing.T) {
+	l := correlate.Build(recordingtest.Pipeline())
+	for _, n := range l.All.Symbols {
+		var d jsonHistogram
+		if err := json.Unmarshal([]byte(written(t, histogram(t, l, n.Name).JSON)), &d); err != nil {
+			t.Fatal(err)
+		}
+		var calls uint64
+		for i, b := range d.Buckets {
+			calls += b.Count
+			if b.BelowNS != nil && i+1 < len(d.Buckets) && *b.BelowNS != d.Buckets[i+1].FromNS {
+				t.Errorf("%s: a bucket ends at %d, the next begins at %d", n.Name, *b.BelowNS, d.Buckets[i+1].FromNS)
+			}
+		}
+		if calls != n.Count || d.Total.Count != n.Count {
+			t.Errorf("%s: %d calls in buckets, want %d", n.Name, calls, n.Count)
+		}
+	}
+	if v := histogram(t, l, "cuMemcpyDtoHAsync"); v == nil {
+		t.Error("an api has no histogram")
+	}
+	for _, l := range []*correlate.Ledger{l, correlate.Build(recordingtest.New().Recording())} {
+		if _, err := Histogram(l, "cuNothing"); !errors.Is(err, ErrNoSuchCall) || !strings.Contains(err.Error(), `"cuNothing"`) {
+			t.Errorf("got error %v", err)
+		}
+	}
+}
+
+// A call of 0 ns and one that is longer than all bounds have their place.
+func TestHistogramEnds(t *testing.T) {
+	b := recordingtest.New()
+	th := b.Thread(1, "x")
+	b.Call(th, "", b.Symbol("cuShort"), 1, 0, 0)
+	b.Call(th, "", b.Symbol("cuLong"), 1, 20e9, 0)
+	l := correlate.Build(b.Recording())
+	for function, want := range map[string]string{"cuShort": "0,2,1,1,1", "cuLong": "2147483648,,1,1,1"} {
+		if got := written(t, histogram(t, l, function).CSV); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q in it", function, got, want)
+		}
+	}
+}
+
+func TestViewsOfAnything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 32))
+	for range 100 {
+		r := recordingtest.Random(rng)
+		l := correlate.Build(r)
+		list := []*View{
+			Trend(l, correlate.Skip{First: rng.IntN(3), Warmup: true}), StageTable(l),
+			groupsBy(t, l, "", "p99", rng.IntN(3), "thread", "caller", "stage_path"),
+		}
+		for _, s := range l.All.Symbols {
+			list = append(list, histogram(t, l, s.Name))
+		}
+		for _, v := range list {
+			text := written(t, func(w io.Writer) error { return v.Text(w, rng.IntN(200)) })
+			table := written(t, v.CSV)
+			for _, r := range text + written(t, v.Markdown) + table {
+				if r != '\n' && (r < ' ' || r == '\u202e' || r == '\u2028') {
+					t.Fatalf("the view contains %q", r)
+				}
+			}
+			if _, err := csv.NewReader(strings.NewReader(table)).ReadAll(); err != nil {
+				t.Error(err)
+			}
+			if err := v.JSON(io.Discard); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestSparkline(t *testing.T) {
+	for want, values := range map[string][]uint64{
+		"": nil, "▁▁": {0, 0}, "▁▅█": {0, 50, 100}, "████": {7, 7, 7, 7}, "█▁": {1 << 62, 1},
+	} {
+		if got := sparkline(values); got != want {
+			t.Errorf("sparkline(%v) = %q, want %q", values, got, want)
+		}
+	}
+}
+
+// What was skipped is said, also when nothing is left.
+func TestTextSaysWhatWasSkipped(t *testing.T) {
+	for name, c := range map[string]struct {
+		skip correlate.Skip
+		want string
+	}{"some": {correlate.Skip{First: 5}, " of 790 "}, "all": {correlate.Skip{First: 10_000}, "0 of 790 "}} {
+		text := written(t, func(w io.Writer) error {
+			return Text(w, correlate.BuildSkipping(recordingtest.Pipeline(), c.skip), TextOptions{Full: true})
+		})
+		if !strings.Contains(text, c.want) || !strings.Contains(text, "the first ones were left out") {
+			t.Errorf("%s: the report lacks %q or the note", name, c.want)
+		}
+	}
+	var r *recording.Recording = recordingtest.Pipeline()
+	if err := JSON(io.Discard, correlate.BuildSkipping(r, correlate.Skip{First: 10_000})); err != nil {
+		t.Error(err)
+	}
+}
