@@ -121,6 +121,23 @@
 //	              time to the nanosecond; parts of 0 are left out. Names are as in
 //	              package correlate, e.g. "cuda blocked: cuStreamSynchronize [gil held]"
 //
+// # Views
+//
+// A View is one table of a saved Recording, which docs/semantics.md describes,
+// as text, CSV, Markdown or JSON. The JSON objects:
+//
+//	Groups     {format, by: [name], match: null or text, groups: [{key: {name: value},
+//	           share, <total>}], left, rest: <total>, hidden: <total>, all: <total>}:
+//	           share is of the driver time of all; left is how many groups are not
+//	           among the top, rest their sum, hidden the sum of those that don't match
+//	Trend      {format, skip_first, skip_warmup, stages: [{stage_path, spans, skipped,
+//	           warmup: [{thread, tid, spans, settled}], points: [spans], wall_ns: [mean],
+//	           parts: {kind: [mean]}}]}: the lists have one value for each point, which
+//	           is so many consecutive spans
+//	Histogram  {format, function, total: <total>, bias_ns, buckets: [{from_ns, below_ns,
+//	           count}]}: of durations as measured; below_ns is null where there is no
+//	           bound
+//
 // # Comparisons
 //
 // CompareText, CompareCSV and CompareMarkdown write a table of changes, which
