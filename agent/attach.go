@@ -97,10 +97,12 @@ func (s *Session) attachAll(ctx context.Context) error {
 		s.attachAutograd,
 		s.attachSources,
 		s.attachFunctions,
+		s.attachPairs,
 		s.attachDrivers,
 		s.lookAgain,
 		s.warnOfSources,
 		s.warnOfFunctions,
+		s.warnOfPairs,
 		s.openWindow,
 	)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"stageprof/agent/probe"
@@ -102,9 +101,12 @@ func (c *Config) Validate() error {
 	if _, err := c.functionPatterns(); err != nil {
 		return err
 	}
+	if _, err := c.probePairs(); err != nil {
+		return err
+	}
 	for _, source := range c.StagesFrom {
-		if !slices.Contains(Sources(), source) && !strings.HasPrefix(source, functionPrefix) {
-			return fmt.Errorf("%w: stage source %q is none of %v, nor function:LIB:SYMBOL", ErrUsage, source, Sources())
+		if !slices.Contains(Sources(), source) && !isNamed(source) {
+			return fmt.Errorf("%w: stage source %q is none of %v, nor function:LIB:SYMBOL, nor usdt:LIB:PROVIDER:BEGIN,END", ErrUsage, source, Sources())
 		}
 	}
 	if _, err := compileStageMatch(c.StageMatch); err != nil {

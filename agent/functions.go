@@ -53,13 +53,16 @@ func parseFunctionPattern(text string, role uint8) (functionPattern, error) {
 
 func (p functionPattern) String() string { return p.library + ":" + p.symbol }
 
-// in tells whether a mapped file is the pattern's library: by its name, by the
-// end of its path, or by its name without the version behind ".so".
-func (p functionPattern) in(file string) bool {
-	if file == p.library || strings.HasSuffix(file, "/"+strings.TrimPrefix(p.library, "/")) {
+// in tells whether a mapped file is the pattern's library.
+func (p functionPattern) in(file string) bool { return isLibrary(file, p.library) }
+
+// isLibrary tells whether a mapped file is the library that was named: by its
+// name, by the end of its path, or by its name without the version behind ".so".
+func isLibrary(file, library string) bool {
+	if file == library || strings.HasSuffix(file, "/"+strings.TrimPrefix(library, "/")) {
 		return true
 	}
-	return strings.HasSuffix(p.library, ".so") && strings.HasPrefix(path.Base(file), p.library+".")
+	return strings.HasSuffix(library, ".so") && strings.HasPrefix(path.Base(file), library+".")
 }
 
 // matches tells whether a symbol, or the function that it is a copy of, has the

@@ -35,6 +35,7 @@ type openImage struct {
 	elf       *elfsym.File
 	noEngine  bool // known to have no autograd engine to probe
 	noSources bool // known to have no further stage source to probe
+	noPairs   bool // … no further pair of static probes
 
 	noFunctions bool // known to have no further function to follow
 }

@@ -54,6 +54,7 @@ type Session struct {
 	retired      retired
 	names        *images // the target's mapped files, for the addresses of callers
 
+	pairsFound       map[probePair]bool // pairs of static probes that are probed
 	functionPatterns []functionPattern
 	settled          map[functionPattern]bool // that name a function of the target, or were complained of
 
@@ -91,7 +92,10 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	if err := checkFeatures(); err != nil {
 		return nil, err
 	}
-	s := &Session{config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{}, settled: map[functionPattern]bool{}}
+	s := &Session{
+		config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
+		settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -22,6 +22,11 @@ const (
 // Sources lists what Config.StagesFrom may name.
 func Sources() []string { return []string{SourceMarkers, SourceNVTX, SourceRecordFunction} }
 
+// isNamed tells whether a source says itself what it is in the target.
+func isNamed(source string) bool {
+	return strings.HasPrefix(source, functionPrefix) || strings.HasPrefix(source, pairPrefix)
+}
+
 // rangeFunction is a function whose call begins or ends a stage.
 type rangeFunction struct {
 	source   bpf.ProbeSource
@@ -215,7 +220,7 @@ func exitSkip(file *elfsym.File, exit elfsym.Symbol) uint64 {
 // warnOfSources warns of wanted sources that the target does not have yet.
 func (s *Session) warnOfSources() error {
 	wanted := slices.DeleteFunc(slices.Clone(s.config.StagesFrom), func(name string) bool {
-		return name == SourceMarkers || strings.HasPrefix(name, functionPrefix)
+		return name == SourceMarkers || isNamed(name)
 	})
 	if len(wanted) > 0 && s.rangePoints == 0 {
 		s.warnings = append(s.warnings, fmt.Sprintf("the process has mapped no function of the stage sources %s yet", strings.Join(wanted, ", ")))
@@ -232,6 +237,9 @@ func (im *images) offeredSources() map[string][]string {
 			if points, err := sourcePoints(file.elf, []string{source}); err == nil && len(points) > 0 {
 				offered[source] = append(offered[source], file.path)
 			}
+		}
+		if pairs := offeredPairs(file); len(pairs) > 0 {
+			offered[SourceUSDT] = append(offered[SourceUSDT], pairs...)
 		}
 	}
 	return offered

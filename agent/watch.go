@@ -159,6 +159,7 @@ func (s *Session) attachNew() error {
 		s.attachAutograd(),
 		s.attachSources(),
 		s.attachFunctions(),
+		s.attachPairs(),
 		s.attachNewMarkers(),
 		s.attachNewDrivers(),
 		s.detectLatePython(),

@@ -252,37 +252,6 @@ static __always_inline bool condition_holds(u64 flags, u8 code)
     return holds != (code & 1);
 }
 
-#define LOAD_REGISTER(number, name)                                                                \
-    case number:                                                                                   \
-        value = ctx->name;                                                                         \
-        barrier_var(value);                                                                        \
-        break
-
-/* A register by the number that instructions give it. */
-static __always_inline u64 register_value(struct pt_regs *ctx, u8 number)
-{
-    u64 value = 0;
-
-    switch (number) {
-        LOAD_REGISTER(0, ax);
-        LOAD_REGISTER(1, cx);
-        LOAD_REGISTER(2, dx);
-        LOAD_REGISTER(3, bx);
-        LOAD_REGISTER(5, bp);
-        LOAD_REGISTER(6, si);
-        LOAD_REGISTER(7, di);
-        LOAD_REGISTER(8, r8);
-        LOAD_REGISTER(9, r9);
-        LOAD_REGISTER(10, r10);
-        LOAD_REGISTER(11, r11);
-        LOAD_REGISTER(12, r12);
-        LOAD_REGISTER(13, r13);
-        LOAD_REGISTER(14, r14);
-        LOAD_REGISTER(15, r15);
-    }
-    return value;
-}
-
 static __always_inline bool function_holds(const struct frame *frame, u64 address)
 {
     u32 number = frame->function;

@@ -155,7 +155,7 @@ type ProbeOpenStage struct {
 	CallsBase uint16
 	Source    uint8
 	Cut       uint8
-	Hidden    [8]uint16
+	Hidden    [16]uint16
 }
 
 type ProbePart uint32
@@ -191,6 +191,9 @@ const (
 	ProbeRangeRANGE_PUSH_ATTRIBUTES ProbeRange = 3
 	ProbeRangeRANGE_PUSH_WIDE       ProbeRange = 4
 	ProbeRangeRANGE_START           ProbeRange = 5
+	ProbeRangeRANGE_PUSH_REGISTER   ProbeRange = 6
+	ProbeRangeRANGE_PUSH_MEMORY     ProbeRange = 7
+	ProbeRangeRANGE_PUSH_NAMED      ProbeRange = 8
 )
 
 type ProbeRegionKey struct {
@@ -276,6 +279,7 @@ const (
 	ProbeSourceSOURCE_NVTX            ProbeSource = 2
 	ProbeSourceSOURCE_RECORD_FUNCTION ProbeSource = 3
 	ProbeSourceSOURCE_FUNCTION        ProbeSource = 4
+	ProbeSourceSOURCE_PAIR            ProbeSource = 8
 )
 
 type ProbeSpanRecord struct {

@@ -11,6 +11,7 @@
 #define RANGE_SOURCE(cookie) ((u8)(cookie))
 #define RANGE_ACTION(cookie) ((u8)((cookie) >> 8))
 #define RANGE_ARGUMENT(cookie) ((u8)((cookie) >> 16))
+#define RANGE_DISTANCE(cookie) ((s32)((cookie) >> 32))
 
 /* nvtxEventAttributes_t, the same in versions 2 and 3. */
 #define NVTX_MESSAGE_TYPE 32
@@ -48,7 +49,11 @@ static __always_inline void range_text(struct range_text *text, u64 cookie, u64 
         text->address = argument;
         break;
     case RANGE_PUSH_TEXT:
+    case RANGE_PUSH_REGISTER:
         text->address = argument;
+        break;
+    case RANGE_PUSH_MEMORY:
+        read_user_u64(&text->address, argument + RANGE_DISTANCE(cookie));
         break;
     case RANGE_PUSH_STRING:
         read_user_u64(&text->address, argument);
@@ -185,6 +190,23 @@ static __noinline u64 text_name(u64 cookie, u64 argument)
     return NAME_HIDDEN;
 }
 
+static __always_inline u64 range_name(u64 cookie, u64 argument)
+{
+    if (RANGE_ACTION(cookie) == RANGE_PUSH_NAMED)
+        return PAIR_NAME | RANGE_SOURCE(cookie);
+    return text_name(cookie, argument);
+}
+
+static __always_inline u64 range_argument(struct pt_regs *ctx, u64 cookie)
+{
+    switch (RANGE_ACTION(cookie)) {
+    case RANGE_PUSH_REGISTER:
+    case RANGE_PUSH_MEMORY:
+        return register_value(ctx, RANGE_ARGUMENT(cookie));
+    }
+    return argument(ctx, RANGE_ARGUMENT(cookie));
+}
+
 static __always_inline void range_hit_thread(struct thread_state *state, u64 cookie, u64 argument,
                                              u64 now)
 {
@@ -193,7 +215,7 @@ static __always_inline void range_hit_thread(struct thread_state *state, u64 coo
     if (RANGE_ACTION(cookie) == RANGE_POP)
         stage_close(state, now, source, false);
     else
-        stage_push(state, text_name(cookie, argument), now, source);
+        stage_push(state, range_name(cookie, argument), now, source);
 }
 
 #endif

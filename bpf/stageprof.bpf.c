@@ -123,7 +123,7 @@ int range_hit(struct pt_regs *ctx)
     frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
     stage_seed(state);
     now = ledger_enter(state, now);
-    range_hit_thread(state, cookie, argument(ctx, RANGE_ARGUMENT(cookie)), now);
+    range_hit_thread(state, cookie, range_argument(ctx, cookie), now);
     ledger_leave(state);
     return 0;
 }

@@ -15,7 +15,7 @@
 #define CALL_STACK 64     /* of all open stages of a thread together */
 #define NAME_SIZE 128     /* a stage name's text with its NUL */
 #define HIST_BUCKETS 32   /* log2 of nanoseconds */
-#define SOURCES 8         /* room for kinds of enum source; a power of two */
+#define SOURCES 16        /* room for kinds of enum source; a power of two */
 #define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
 
 enum gil_state {
@@ -107,7 +107,10 @@ enum source {
     SOURCE_NVTX,
     SOURCE_RECORD_FUNCTION,
     SOURCE_FUNCTION, /* a function that is a stage while it runs */
+    SOURCE_PAIR = 8, /* a pair of static probes; each has a number of its own, from here on */
 };
+
+#define PAIR_NAME (5ULL << 61) /* with a source: stands for the name of a pair's begin */
 
 /* What a probe on another source's function does; its cookie: the source, then
  * this, then the number of the argument that holds the name, a byte each. */
@@ -118,6 +121,10 @@ enum range {
     RANGE_PUSH_ATTRIBUTES, /* … points to NVTX's event attributes */
     RANGE_PUSH_WIDE,       /* … is a wchar_t pointer */
     RANGE_START,           /* is not followed, only counted */
+    RANGE_PUSH_REGISTER,   /* … is the number of a register that is a char pointer */
+    RANGE_PUSH_MEMORY,     /* … of one that points near a char pointer; the cookie's upper half
+                              says how far from it */
+    RANGE_PUSH_NAMED,      /* the name is that of the pair, PAIR_NAME | source */
 };
 
 /* What a function is followed as. */
@@ -326,7 +333,7 @@ struct open_stage {
     u8 cut;              /* it was not seen to begin */
     u16 hidden[SOURCES]; /* open ranges inside it that are no stages, by what opened them */
 };
-_Static_assert(sizeof(struct open_stage) == 48 + 8 * PARTS, "open_stage");
+_Static_assert(sizeof(struct open_stage) == 64 + 8 * PARTS, "open_stage");
 
 /* A function that has been entered and not been left. */
 struct frame {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -61,6 +62,9 @@ func Prepare(spec *ebpf.CollectionSpec, mechanism Mechanism) {
 type Point struct {
 	Offset uint64 // in the file
 	Cookie uint64 // what the program gets to see
+	// Semaphore is the position in the file of the counter of a static probe's
+	// tracers, 0: none. The kernel raises it while the probe is on.
+	Semaphore uint64
 }
 
 // Points returns the points of sites, whose symbols are numbered from first on.
@@ -108,6 +112,10 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 	for _, p := range points {
 		options.Addresses = append(options.Addresses, p.Offset)
 		options.Cookies = append(options.Cookies, p.Cookie)
+		options.RefCtrOffsets = append(options.RefCtrOffsets, p.Semaphore)
+	}
+	if !slices.ContainsFunc(points, func(p Point) bool { return p.Semaphore != 0 }) {
+		options.RefCtrOffsets = nil
 	}
 	l, err := multi(executable, nil, program, options)
 	if err != nil {
@@ -124,7 +132,9 @@ func (a Attacher) attachEach(executable *link.Executable, program *ebpf.Program,
 	group.SetLimit(parallel)
 	for _, p := range points {
 		group.Go(func() error {
-			l, err := one(executable, "", program, &link.UprobeOptions{Address: p.Offset, Cookie: p.Cookie, PID: a.PID})
+			l, err := one(executable, "", program, &link.UprobeOptions{
+				Address: p.Offset, Cookie: p.Cookie, PID: a.PID, RefCtrOffset: p.Semaphore,
+			})
 			if errors.Is(err, os.ErrPermission) {
 				return fmt.Errorf("attaching a probe as a perf event takes CAP_SYS_ADMIN on this kernel: run as root: %w", err)
 			}

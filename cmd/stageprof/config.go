@@ -55,7 +55,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time")
 	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
 	f.StringVar(&c.Agent.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
-	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL")
+	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL, usdt:LIB:PROVIDER:BEGIN,END")
 	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
@@ -88,6 +88,7 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 // are faults of the command line.
 func (c *recordConfig) Validate() error {
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
+	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	switch {
 	case c.Agent.PID == 0:
 		return &usageError{errors.New("which process? give its id with --pid")}
@@ -103,6 +104,21 @@ func (c *recordConfig) Validate() error {
 		return err
 	}
 	return c.Agent.Validate()
+}
+
+// joinPairs undoes that flags are split at every comma, also at the one between
+// the two probes of a pair.
+func joinPairs(sources []string) []string {
+	var joined []string
+	for _, source := range sources {
+		last := len(joined) - 1
+		if last >= 0 && strings.HasPrefix(joined[last], agent.SourceUSDT+":") && !strings.Contains(joined[last], ",") {
+			joined[last] += "," + source
+			continue
+		}
+		joined = append(joined, source)
+	}
+	return joined
 }
 
 func (c *recordConfig) validateFiles() error {

@@ -42,9 +42,10 @@ PyTorch's optimizers and data loaders call by themselves. All feed one stack of
 stages per thread. "stageprof doctor --pid PID" says what a process offers.
 --stage-match leaves of all these only the stages whose name matches.
 
-function:LIB:SYMBOL makes a stage of a native function: LIB is the name of a
-mapped file, or the end of its path, SYMBOL a symbol's name, in which * stands for
-anything. Each of its returns costs about 5 µs.`,
+usdt:LIB:PROVIDER:BEGIN,END makes stages of a pair of static probes, named by the
+first argument of BEGIN if that is a text. function:LIB:SYMBOL makes a stage of a
+native function: SYMBOL is a symbol's name, in which * stands for anything. LIB is
+the name of a mapped file, or the end of its path. Each of a function's returns costs about 5 µs.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz

@@ -34,6 +34,9 @@
 //   push-nameless, push-domain NAME, pop-domain
 //                         the same by NVTX's other functions and kinds of message
 //   range NAME            a range of NVTX from start to end
+//   usdt FILE             opens a library of static probes: there is none before
+//   pass PROBE NAME       passes one of its probes
+//   semaphores            answered by "semaphores N": how many of its probes are wanted
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
@@ -364,6 +367,35 @@ static void range(const char *name) {
     nvtx.end(nvtx.start(name));
 }
 
+static void *usdt;
+
+static void open_usdt(const char *path) {
+    usdt = open_library(path);
+}
+
+static void *usdt_function(const char *name, size_t length) {
+    char symbol[64];
+    snprintf(symbol, sizeof(symbol), "usdt_%.*s", (int)length, name);
+    void *function = usdt ? dlsym(usdt, symbol) : NULL;
+    if (!function)
+        tester_fail("there is no %s", symbol);
+    return function;
+}
+
+// PROBE NAME
+static void pass(const char *arguments) {
+    size_t length = strcspn(arguments, " ");
+    void (*function)(const char *);
+    *(void **)&function = usdt_function(arguments, length);
+    function(arguments + length + (arguments[length] == ' '));
+}
+
+static void semaphores(void) {
+    unsigned (*function)(void);
+    *(void **)&function = usdt_function("semaphores", strlen("semaphores"));
+    printf("semaphores %u\n", function());
+}
+
 static void ranges(const char *count) {
     static unsigned long made;
     char name[64];
@@ -481,6 +513,9 @@ static void obey(const char *order) {
         {"pop-domain", pop_domain, NULL},
         {"range", NULL, range},
         {"ranges", NULL, ranges},
+        {"usdt", NULL, open_usdt},
+        {"pass", NULL, pass},
+        {"semaphores", semaphores, NULL},
         {"library", NULL, open_functions},
         {"call", NULL, call_function},
     };

@@ -3,7 +3,7 @@
 TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
-testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so \
+testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
 		$(OUT)/testers/libfunctions.so
 
 $(OBJ)/testers/%.o: testers/%.c
@@ -36,3 +36,7 @@ $(OUT)/testers/libnvtx.so: testers/libnvtx/libnvtx.c testers/nvtx.h
 $(OUT)/testers/libfunctions.so: testers/libfunctions/libfunctions.cpp
 	@mkdir -p $(@D) $(OBJ)/testers
 	$(CXX) $(CXXFLAGS) -MF $(OBJ)/testers/libfunctions.d -shared -o $@ $<
+
+$(OUT)/testers/libusdt.so: testers/libusdt/libusdt.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libusdt.d -shared -o $@ $<
