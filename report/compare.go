@@ -152,6 +152,32 @@ func changeGrid(c *correlate.Comparison, full bool) *grid {
 	return g
 }
 
+// ChangeRow is what a comparison says of one metric of a stage.
+type ChangeRow struct {
+	Change *correlate.Change
+	Cells  []string // below ChangeTitles
+}
+
+// ChangeTitles are the titles of ChangeRow's cells.
+func ChangeTitles() (titles []string) {
+	g := changeGrid(&correlate.Comparison{}, false)
+	for _, i := range g.textColumns() {
+		titles = append(titles, g.columns[i].title)
+	}
+	return titles
+}
+
+// ChangeRows are the rows of CompareText for one stage, of all of its metrics,
+// that of its wall time first.
+func ChangeRows(s *correlate.StageChange) (rows []ChangeRow) {
+	g := changeGrid(&correlate.Comparison{Stages: []correlate.StageChange{*s}}, true)
+	shown := g.textColumns()
+	for i, change := range shownChanges(s, true) {
+		rows = append(rows, ChangeRow{change, g.rows[i].texts(shown)})
+	}
+	return rows
+}
+
 // shownChanges are the wall time and what else is worth a row.
 func shownChanges(s *correlate.StageChange, full bool) []*correlate.Change {
 	shown := []*correlate.Change{s.Wall()}

@@ -49,22 +49,32 @@ func durationCell(ns uint64) gridCell { return gridCell{duration(ns), ns} }
 // writeText writes the rows in columns.
 func (g *grid) writeText(b *strings.Builder, width int) {
 	t := &table{}
-	var shown []int
+	shown := g.textColumns()
+	for _, i := range shown {
+		t.titles = append(t.titles, g.columns[i].title)
+		t.left, t.rigid = append(t.left, g.columns[i].left), append(t.rigid, g.columns[i].rigid)
+	}
+	for _, r := range g.rows {
+		t.rows = append(t.rows, row{cells: r.texts(shown), depth: r.depth, notes: r.notes})
+	}
+	t.write(b, width)
+}
+
+// textColumns are the indices of the columns that the text shows.
+func (g *grid) textColumns() (shown []int) {
 	for i, c := range g.columns {
 		if !c.raw && !c.noText {
-			t.titles = append(t.titles, c.title)
-			t.left, t.rigid = append(t.left, c.left), append(t.rigid, c.rigid)
 			shown = append(shown, i)
 		}
 	}
-	for _, r := range g.rows {
-		line := row{depth: r.depth, notes: r.notes}
-		for _, i := range shown {
-			line.cells = append(line.cells, r.cells[i].text)
-		}
-		t.rows = append(t.rows, line)
+	return shown
+}
+
+func (r *gridRow) texts(columns []int) (texts []string) {
+	for _, i := range columns {
+		texts = append(texts, r.cells[i].text)
 	}
-	t.write(b, width)
+	return texts
 }
 
 // writeCSV writes the raw values below a line of keys.

@@ -48,10 +48,11 @@ record() {
     kill "$pipeline"
 }
 
-# picture NAME URL SIZE: what the browser shows.
+# picture NAME URL SIZE OPTION...: what the browser shows.
 picture() {
     local name=$1 url=$2 size=$3
-    "$browser" --headless --no-sandbox --hide-scrollbars --window-size="$size" \
+    shift 3
+    "$browser" --headless --no-sandbox --hide-scrollbars --window-size="$size" "$@" \
         --screenshot="$PWD/$IMAGES/$name.png" "$url" 2>"$work/browser.log"
     echo "$IMAGES/$name.png: $(stat -c %s "$IMAGES/$name.png") bytes"
 }
@@ -66,14 +67,17 @@ flame_graph() {
     picture "$name" "$(sed -n 's/^Serving web UI on //p' "$work/pprof.log")/ui/flamegraph" "$size"
 }
 
-# page NAME RECORDING SIZE: what `stageprof html` makes of it.
+# page NAME SIZE RECORDING...: what `stageprof html` makes of one or two.
 page() {
-    local name=$1 recording=$2 size=$3
-    bin/stageprof html "$recording" --output "$work/$name.html"
-    picture "$name" "file://$work/$name.html" "$size"
+    local name=$1 size=$2
+    shift 2
+    bin/stageprof html "$@" --output "$work/$name.html"
+    picture "$name" "file://$work/$name.html" "$size" --force-device-scale-factor=0.8
 }
 
 mkdir -p "$IMAGES"
 record sync --copy sync
-page html "$work/sync.rec" 1120,1000
+record async --copy async
+page html 1120,1420 "$work/sync.rec"
+page html-diff 1120,680 "$work/sync.rec" "$work/async.rec"
 flame_graph stages-flamegraph "$work/sync-stages.pb.gz" 1200,160

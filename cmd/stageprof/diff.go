@@ -63,8 +63,8 @@ func (c *diffConfig) Validate() error {
 	if err := c.Skip.Validate(); err != nil {
 		return err
 	}
-	if !(c.Alpha > 0 && c.Alpha < 1) {
-		return &usageError{fmt.Errorf("--alpha %v is not between 0 and 1", c.Alpha)}
+	if err := validateAlpha(c.Alpha); err != nil {
+		return err
 	}
 	for _, text := range c.FailIf {
 		condition, err := correlate.ParseCondition(text)
@@ -72,6 +72,13 @@ func (c *diffConfig) Validate() error {
 			return &usageError{fmt.Errorf("--fail-if %q: %w", text, err)}
 		}
 		c.conditions = append(c.conditions, condition)
+	}
+	return nil
+}
+
+func validateAlpha(alpha float64) error {
+	if !(alpha > 0 && alpha < 1) {
+		return &usageError{fmt.Errorf("--alpha %v is not between 0 and 1", alpha)}
 	}
 	return nil
 }

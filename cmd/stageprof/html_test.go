@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"stageprof/recording"
+	"stageprof/recording/recordingtest"
 )
 
 func TestHTML(t *testing.T) {
@@ -26,6 +29,22 @@ func TestHTML(t *testing.T) {
 	}
 }
 
+func TestHTMLOfTwo(t *testing.T) {
+	before, after := t.TempDir(), t.TempDir()
+	cmd := command(t, "html", save(t, before), save(t, after), "-o", "both.html")
+	cmd.Dir = before
+	if r := finish(t, cmd); r.code != exitOK || r.stdout+r.stderr != "" {
+		t.Fatalf("exit code %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+	}
+	page, err := os.ReadFile(filepath.Join(before, "both.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"headline":"no stage that ran on both sides takes significantly longer or shorter"`; !bytes.Contains(page, []byte(want)) {
+		t.Errorf("the page lacks %q", want)
+	}
+}
+
 func TestHTMLErrors(t *testing.T) {
 	dir := t.TempDir()
 	saved := save(t, dir)
@@ -35,6 +54,14 @@ func TestHTMLErrors(t *testing.T) {
 	}
 	cut := filepath.Join(dir, "cut.rec")
 	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(dir, "empty.rec")
+	var b bytes.Buffer
+	if err := recording.Write(&b, recordingtest.New().Recording()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(empty, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	page := filepath.Join(dir, "page.html")
@@ -47,6 +74,11 @@ func TestHTMLErrors(t *testing.T) {
 		"missing":         {[]string{filepath.Join(dir, "none"), "-o", page}, exitError, "no such file"},
 		"cut":             {[]string{cut, "-o", page}, exitError, "not a stageprof recording"},
 		"another kind":    {[]string{"/proc/self/status", "-o", page}, exitError, "not a stageprof recording"},
+		"three files":     {[]string{saved, saved, saved}, exitUsage, "there are 3"},
+		"second cut":      {[]string{saved, cut, "-o", page}, exitError, "not a stageprof recording"},
+		"one is empty":    {[]string{saved, empty, "-o", page}, exitError, "no complete span"},
+		"alpha":           {[]string{saved, saved, "--alpha=2"}, exitUsage, "--alpha"},
+		"skip":            {[]string{saved, "--skip=-1"}, exitUsage, "--skip"},
 		"no output":       {[]string{saved, "-o", ""}, exitUsage, "--output"},
 		"output a folder": {[]string{saved, "-o", dir}, exitError, "is a directory"},
 		"onto itself":     {[]string{saved, "-o", saved}, exitUsage, "same file"},

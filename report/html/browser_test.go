@@ -69,8 +69,13 @@ func runWithBrowser(m *testing.M) (code int, err error) {
 // it loads comes first.
 func open(t *testing.T, r *recording.Recording, before ...chromedp.Action[chromedp.Void]) *tab {
 	t.Helper()
+	return openPage(t, pageOf(t, r), before...)
+}
+
+func openPage(t *testing.T, page []byte, before ...chromedp.Action[chromedp.Void]) *tab {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(path, pageOf(t, r), 0o644); err != nil {
+	if err := os.WriteFile(path, page, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := chromedp.NewContext(browser)

@@ -12,7 +12,9 @@ import (
 
 type pageData struct {
 	Segments   []segment       `json:"segments"`
+	Comparison *comparisonData `json:"comparison"`
 	Recordings []recordingData `json:"recordings"`
+	Shown      int             `json:"shown"`
 }
 
 type recordingData struct {
@@ -112,21 +114,21 @@ type callerData struct {
 	totalData
 }
 
-func makeData(recordings ...Recording) *pageData {
+func makeData(runs ...correlate.Run) *pageData {
 	d := &pageData{Segments: segments}
-	for _, r := range recordings {
-		d.Recordings = append(d.Recordings, dataOf(r))
+	for _, run := range runs {
+		d.Recordings = append(d.Recordings, dataOf(run))
 	}
 	return d
 }
 
-func dataOf(r Recording) recordingData {
-	l := r.Ledger
+func dataOf(run correlate.Run) recordingData {
+	l := run.Ledger
 	head := report.Head(l)
 	title, gpu := report.GPU(l)
 	b := &builder{ledger: l, parts: map[correlate.PartName]int{}, stages: map[stageKey]int{}}
 	d := recordingData{
-		Name: report.Printable(r.Name), Process: head.Process, Command: head.Command,
+		Name: report.Printable(run.Name), Process: head.Process, Command: head.Command,
 		Window: head.Window, CallsLine: head.Calls, WindowNS: int64(max(l.Source.Window.Duration, 0)),
 		Threads: []threadData{}, Stages: []stageData{}, Calls: []callData{},
 		Lost: report.Lost(l), Account: report.Account(l), Cost: report.Cost(l),

@@ -19,6 +19,12 @@
 //	segments    [{title, class, rare}]: what bars are divided into, in order, by
 //	            kind of part and, for driver time, whether the GIL was held; rare
 //	            ones are named in the legend only where they occur
+//	comparison  null, or {headline, titles, stages: [{path, process, longer, rows,
+//	            before, after}], warnings}, those that moved the wall clock most
+//	            first; rows are texts below the titles, the first one about the wall
+//	            time; longer is null unless that changed significantly; before and
+//	            after are {wall, segments: [time]}, means of an iteration, or null
+//	shown       index of the recording that is shown first
 //	recordings  one object for each Ledger:
 //	    name      of the file
 //	    process, command, window, calls_line  the heading, as the text report has it

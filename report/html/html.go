@@ -8,20 +8,28 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"stageprof/correlate"
 )
 
-// Recording is what a page shows.
-type Recording struct {
-	Name   string // for people, such as the name of its file
-	Ledger *correlate.Ledger
+// Write writes the page of a Recording.
+func Write(w io.Writer, run correlate.Run) error {
+	return write(w, run.Name, makeData(run))
 }
 
-// Write writes the page of a Recording.
-func Write(w io.Writer, r Recording) error {
-	data, err := json.Marshal(makeData(r)) // escapes what could end the script that holds it
+// WriteComparison writes the page of a comparison: what changed, and each of
+// the Recordings that were compared.
+func WriteComparison(w io.Writer, c *correlate.Comparison) error {
+	data := makeData(slices.Concat(c.Before, c.After)...)
+	data.Shown = len(c.Before) // the first of those after
+	data.Comparison = comparisonOf(c)
+	return write(w, c.Before[0].Name+" and "+c.After[0].Name, data)
+}
+
+func write(w io.Writer, title string, data *pageData) error {
+	encoded, err := json.Marshal(data) // escapes what could end the script that holds it
 	if err != nil {
 		return fmt.Errorf("encoding page: %w", err)
 	}
@@ -30,11 +38,11 @@ func Write(w io.Writer, r Recording) error {
 		return fmt.Errorf("reading the parts of the page: %w", err)
 	}
 	err = a.frame.Execute(w, map[string]any{
-		"Title":  "stageprof: " + r.Name,
+		"Title":  "stageprof: " + title,
 		"Policy": a.policy(),
 		"Style":  template.CSS(a.style),
 		"Script": template.JS(a.script),
-		"Data":   template.JS(data),
+		"Data":   template.JS(encoded),
 	})
 	if err != nil {
 		return fmt.Errorf("writing page: %w", err)
@@ -49,7 +57,7 @@ var files embed.FS
 // one scope, and main uses what the others define.
 var modules = []string{
 	"format", "dom", "table", "parts", "spans",
-	"stages", "lanes", "trend", "timeline", "gil", "calls", "threads", "notes", "main",
+	"stages", "lanes", "trend", "timeline", "gil", "calls", "threads", "notes", "comparison", "main",
 }
 
 // assets are the parts of the page that are always the same.

@@ -26,7 +26,7 @@ const ms = time.Millisecond
 func pageOf(t *testing.T, r *recording.Recording) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, Recording{Name: "run.rec", Ledger: correlate.Build(r)}); err != nil {
+	if err := Write(&b, correlate.Run{Name: "run.rec", Ledger: correlate.Build(r)}); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -34,22 +34,25 @@ func pageOf(t *testing.T, r *recording.Recording) []byte {
 
 // nested has a stage inside another, calls with the GIL held and free, a thread
 // without stages, and losses.
-func nested() *recording.Recording {
+func nested() *recording.Recording { return nestedOf(3) }
+
+// nestedOf is nested with a number of iterations.
+func nestedOf(n uint64) *recording.Recording {
 	b := recordingtest.New()
 	main, worker := b.Thread(4250, "MainThread"), b.Thread(4251, "pt_autograd_0")
-	b.Spans(main, "step", 3, 60*ms, 20*ms)
-	copied := b.Spans(main, "step/copy", 3, 20*ms, 0)
+	b.Spans(main, "step", n, 60*ms, 20*ms)
+	copied := b.Spans(main, "step/copy", n, 20*ms, 0)
 	copied.PartialCount, copied.PartialWallNS = 1, uint64(5*ms)
-	held := b.Call(main, "step/copy", b.SymbolIn(1, "cuStreamSynchronize", 500), 3, 4*ms, 10*time.Microsecond)
+	held := b.Call(main, "step/copy", b.SymbolIn(1, "cuStreamSynchronize", 500), n, 4*ms, 10*time.Microsecond)
 	held.GIL, held.Caller = recording.GILHeld, b.Frame(0, 0x1234, "")
-	b.Call(main, "step", b.Symbol("cuMemcpyDtoHAsync_v2"), 3, ms, ms/2).Bytes = 1 << 20
-	b.Call(worker, "step", b.Symbol("cuLaunchKernel"), 30, 10*time.Microsecond, 9*time.Microsecond).Attribution = recording.AttributionAutograd
+	b.Call(main, "step", b.Symbol("cuMemcpyDtoHAsync_v2"), n, ms, ms/2).Bytes = 1 << 20
+	b.Call(worker, "step", b.Symbol("cuLaunchKernel"), 10*n, 10*time.Microsecond, 9*time.Microsecond).Attribution = recording.AttributionAutograd
 	b.Outside()
 	b.Divide()
-	b.Unroll(10)
+	b.Unroll(100)
 	b.Loss("calls", "in_flight_at_end", 2, "the calls were still running when the window ended")
 	r := b.Recording()
-	r.Seen = &recording.Seen{Calls: 38}
+	r.Seen = &recording.Seen{Calls: 12*n + 2}
 	r.Warnings = []string{"a warning with <brackets> & ampersand"}
 	r.GPUNote = "NVML is not installed"
 	r.Overhead = recording.Overhead{CallCostNS: 1140, AddedNS: 40_000, AgentCPU: 20 * ms, AgentRSS: 40 << 20, Calibration: "median of 20 runs", Calibrated: true, ProbedSites: 3}
@@ -114,6 +117,52 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
+// faster is 20 iterations of nested with half of the time that the copy was
+// blocked.
+func faster() *recording.Recording {
+	r := nestedOf(20)
+	for i := range r.Spans {
+		s := &r.Spans[i]
+		for j := range s.Calls {
+			if r.Symbols[s.Calls[j].Symbol].Name == "cuStreamSynchronize" {
+				gone := s.Parts.CUDABlockedNS / 2
+				s.Parts.CUDABlockedNS -= gone
+				s.WallNS -= gone
+				s.Calls[j].BlockedNS = min(s.Calls[j].BlockedNS, s.Parts.CUDABlockedNS)
+			}
+		}
+	}
+	return r
+}
+
+func compared(t *testing.T, before, after *recording.Recording) []byte {
+	t.Helper()
+	c, err := correlate.Compare(
+		[]correlate.Run{{Name: "before.rec", Ledger: correlate.Build(before)}},
+		[]correlate.Run{{Name: "after.rec", Ledger: correlate.Build(after)}},
+		correlate.CompareOptions{Alpha: 0.05})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := WriteComparison(&b, c); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestComparisonData(t *testing.T) {
+	var data struct{ Comparison json.RawMessage }
+	if err := json.Unmarshal(embedded(t, compared(t, nestedOf(20), faster())), &data); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, data.Comparison, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "comparison.json", append(b.Bytes(), '\n'))
+}
+
 // embedded returns the data in a page, as the browser would find it.
 func embedded(t *testing.T, page []byte) []byte {
 	t.Helper()
@@ -130,7 +179,7 @@ func TestData(t *testing.T) {
 	if err := json.Indent(&b, embedded(t, pageOf(t, nested())), "", " "); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "nested.json", b.Bytes())
+	golden(t, "nested.json", append(b.Bytes(), '\n'))
 }
 
 func TestPageIsDeterministic(t *testing.T) {
@@ -175,7 +224,7 @@ func TestPageNamesNoAddress(t *testing.T) {
 // to the wall time.
 func TestPartitionsAreWhole(t *testing.T) {
 	for name, r := range recordings() {
-		d := dataOf(Recording{Ledger: correlate.Build(r)})
+		d := dataOf(correlate.Run{Ledger: correlate.Build(r)})
 		check := func(what string, p *partsData) {
 			if p == nil {
 				return
@@ -207,7 +256,7 @@ func TestPartitionsAreWhole(t *testing.T) {
 // The lists of spans belong together.
 func TestSpansAreWhole(t *testing.T) {
 	r := recordingtest.Pipeline()
-	d := dataOf(Recording{Ledger: correlate.Build(r)})
+	d := dataOf(correlate.Run{Ledger: correlate.Build(r)})
 	s := d.Spans
 	if len(s.Wall) != len(r.Spans) || len(s.Begin) != len(s.Wall) || len(s.Stage) != len(s.Wall) || len(s.Thread) != len(s.Wall) {
 		t.Fatalf("lists of %d, %d, %d, %d spans; the Recording has %d", len(s.Wall), len(s.Begin), len(s.Stage), len(s.Thread), len(r.Spans))
@@ -236,7 +285,7 @@ type brokenWriter struct{}
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestWriteReportsErrors(t *testing.T) {
-	err := Write(brokenWriter{}, Recording{Ledger: correlate.Build(nested())})
+	err := Write(brokenWriter{}, correlate.Run{Ledger: correlate.Build(nested())})
 	if !errors.Is(err, errBroken) {
 		t.Errorf("error = %v", err)
 	}

@@ -182,7 +182,7 @@ func TestKeyboard(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.ArrowRight))
 	moved := status()
 	b.do(chromedp.KeyEvent("0"))
-	if whole != "From 0 to 30.0 s" || zoomed != "From 7.50 s to 22.5 s" || moved != "From 10.5 s to 25.5 s" || status() != whole {
+	if whole != "From 0 to 30.0 s" || zoomed != "From 7.5 s to 22.5 s" || moved != "From 10.5 s to 25.5 s" || status() != whole {
 		t.Errorf("ranges %q, %q, %q, %q", whole, zoomed, moved, status())
 	}
 }
@@ -293,5 +293,39 @@ func TestManySpans(t *testing.T) {
 func TestPrint(t *testing.T) {
 	if pdf := get(open(t, nested()), chromedp.PrintToPDF()); !bytes.HasPrefix(pdf, []byte("%PDF-")) {
 		t.Errorf("printed %d bytes", len(pdf))
+	}
+}
+
+// A comparison shows what changed, and either of its recordings.
+func TestComparison(t *testing.T) {
+	b := openPage(t, compared(t, nestedOf(20), faster()))
+	if h := b.text(".headline")[0]; !strings.HasPrefix(h, "step/copy: 20.0 ms → 18.0 ms per iteration (-9.9%, p<0.001)") {
+		t.Errorf("headline %q", h)
+	}
+	type pair struct{ Before, After float64 }
+	widths := evaluate[map[string]pair](b, `Object.fromEntries([...document.querySelectorAll("#changes tbody > tr:not(.details)")].map((row) => {
+		const [Before, After] = [...row.querySelectorAll(".bar")].map((bar) => bar.clientWidth / bar.parentElement.clientWidth);
+		return [row.querySelector("bdi").innerText, { Before, After }];
+	}))`)
+	if w := widths["step/copy"]; w.After < 0.85*w.Before || w.After > 0.95*w.Before {
+		t.Errorf("bars of the copy: %v", w)
+	}
+	if w := widths["step"]; w.After != w.Before {
+		t.Errorf("bars of the step: %v", w)
+	}
+	b.do(chromedp.Click(`//section[@id="changes"]//tr[contains(., "step/copy")]//button`))
+	if text := strings.Join(b.text("#changes .details:not([hidden])"), ""); !strings.Contains(text, "cuStreamSynchronize") {
+		t.Errorf("details %q", text)
+	}
+
+	if shown := b.text("h1")[0]; shown != "stageprof after.rec" {
+		t.Errorf("shown first: %q", shown)
+	}
+	b.do(chromedp.Click(`//label[contains(., "before.rec")]/input`))
+	if shown := b.text("h1")[0]; shown != "stageprof before.rec" {
+		t.Errorf("shown: %q", shown)
+	}
+	if n := evaluate[int](b, "document.querySelectorAll('#stages').length"); n != 1 {
+		t.Errorf("%d sections of stages", n)
 	}
 }

@@ -40,6 +40,12 @@ func makeSegments() (all []segment) {
 	return all
 }
 
+// segmentOf is the index of the segment that a part belongs to: each kind of
+// part is in one.
+func segmentOf(n correlate.PartName) int {
+	return slices.IndexFunc(segments, func(s segment) bool { return s.holds(n) })
+}
+
 func classOf(title string) string {
 	return "part-" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(title, ",", ""), " ", "-"))
 }
@@ -74,7 +80,7 @@ func (b *builder) partName(n correlate.PartName) int {
 		b.parts[n] = i
 		b.names = append(b.names, partName{
 			Name:    report.Printable(n.String()),
-			Segment: slices.IndexFunc(segments, func(s segment) bool { return s.holds(n) }),
+			Segment: segmentOf(n),
 		})
 	}
 	return i

@@ -36,6 +36,15 @@ function duration(ns) {
   return ns < 1000 ? Math.round(ns) + " ns" : threeDigits(ns, timeUnits);
 }
 
+// moment writes a time with as many digits as it takes to tell it from another
+// one that is a hundredth of width away.
+function moment(ns, width) {
+  if (ns === 0) return "0";
+  const [name, size] = timeUnits.find(([, size, below]) => ns / size < below);
+  const digits = Math.ceil(Math.log10(100 * size / width));
+  return (ns / size).toFixed(Math.min(Math.max(digits, 0), 9)) + " " + name;
+}
+
 function size(bytes) {
   if (bytes === 0) return "0";
   return bytes < 1000 ? bytes + " B" : threeDigits(bytes, sizeUnits);

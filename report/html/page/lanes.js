@@ -134,7 +134,7 @@ function spanText(spans, i) {
   const largest = [...parts.parts].sort(([, a], [, b]) => b - a).slice(0, 6);
   return [
     `${spans.stageName(i)}: ${duration(spans.wall[i])}${spans.partial.has(i) ? ", cut by the edge of the recording" : ""}`,
-    `on ${spans.threadName(i)}, after ${duration(spans.begin[i])}`,
+    `on ${spans.threadName(i)}, after ${moment(spans.begin[i], spans.wall[i])}`,
     ...largest.map(([name, ns]) => `${percent(ns, parts.wall)}  ${recording.part_names[name].name}  ${duration(ns)}`),
   ];
 }
@@ -159,7 +159,7 @@ function drawAxis({ context }, range, left, width, y) {
   context.fillRect(left, y, width - left, 1);
   for (let i = 0; i <= steps; i++) {
     const x = left + i / steps * (width - left);
-    const text = duration(Math.round(range.from + i / steps * (range.to - range.from)));
+    const text = moment(range.from + i / steps * (range.to - range.from), range.to - range.from);
     const room = context.measureText(text).width;
     context.fillText(text, Math.min(Math.max(left, x - room / 2), width - room), y + 14);
     context.fillRect(Math.min(x, width - 1), y, 1, 3);

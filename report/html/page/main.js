@@ -8,14 +8,22 @@ const panels = [
   ["Calls", "calls", callsSection], ["Threads", "threads", threadsSection], ["Lost and cost", "lost", notesSection],
 ];
 
-function heading(recording) {
+function heading(data, recording) {
+  const links = [...data.comparison ? [["What changed", "changes"]] : [], ...panels];
   return [
     element("div", { class: "title" },
       element("h1", null, "stageprof ", nameOf(recording.name)),
-      element("nav", { "aria-label": "Sections" }, element("ul", null, ...panels.map(([title, id]) =>
+      element("nav", { "aria-label": "Sections" }, element("ul", null, ...links.map(([title, id]) =>
         element("li", null, element("a", { href: "#" + id }, title)))))),
     shortNotes(recording),
   ];
+}
+
+// recordingChoice says which of several recordings the page is about.
+function recordingChoice(data, show) {
+  return element("fieldset", null, element("legend", null, "What follows is about"),
+    ...data.recordings.map((r, i) => element("label", null,
+      element("input", { type: "radio", name: "recording", checked: i === data.shown, change: () => show(r) }), nameOf(r.name))));
 }
 
 function summary(recording) {
@@ -28,10 +36,16 @@ function summary(recording) {
 
 function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const [recording] = data.recordings;
-  recording.segments = data.segments;
-  document.getElementById("heading").append(...heading(recording));
-  document.getElementById("content").append(summary(recording), ...panels.map(([, , make]) => make(recording)));
+  const about = element("div");
+  const show = (recording) => {
+    document.getElementById("heading").replaceChildren(...heading(data, recording));
+    about.replaceChildren(summary(recording), ...panels.map(([, , make]) => make(recording)));
+  };
+  for (const recording of data.recordings) recording.segments = data.segments;
+  const content = document.getElementById("content");
+  if (data.comparison) content.append(comparisonSection(data), recordingChoice(data, show));
+  content.append(about);
+  show(data.recordings[data.shown]);
 }
 
 // For tests: how values are written.

@@ -38,9 +38,12 @@ function legend(recording, listOfParts) {
   for (const parts of listOfParts) {
     if (parts) segmentTimes(recording, parts).forEach((ns, i) => ns > 0 && occurs.add(i));
   }
-  return element("ul", { class: "legend", "aria-label": "Legend of the bars" },
-    ...recording.segments.map((s, i) => s.rare && !occurs.has(i) ? null
-      : element("li", null, element("span", { class: "swatch " + s.class, "aria-hidden": "true" }), s.title)));
+  return segmentList(recording.segments.filter((s, i) => !s.rare || occurs.has(i)));
+}
+
+function segmentList(segments) {
+  return element("ul", { class: "legend", "aria-label": "Legend of the bars" }, ...segments.map((s) =>
+    element("li", null, element("span", { class: "swatch " + s.class, "aria-hidden": "true" }), s.title)));
 }
 
 // partsTable is a partition in numbers.

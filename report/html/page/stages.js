@@ -18,7 +18,7 @@ function stagesSection(recording) {
   return section("stages", "Stages",
     rows.length === 0 ? note("No stage was seen, and no time outside of stages. Mark stages in the training code, e.g. with stageprof.stage(\"forward\"): …") : null,
     rows.length === 0 ? null : element("div", { class: "controls" }, scaleChoice(draw), legend(recording, rows.map((r) => r.parts))),
-    rows.length === 0 ? null : element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Stages" }, table),
+    rows.length === 0 ? null : element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Stages (table)" }, table),
     note("Each bar is all of its WALL. WALL and CUDA are summed over threads and include the stages inside; CUDA is host time inside driver calls, not GPU time. PER SPAN is the mean of complete spans; +n are spans that the edge of the recording cut."));
 }
 

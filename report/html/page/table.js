@@ -18,7 +18,7 @@ class SortedTable {
     this.body = element("tbody");
     this.more = element("button", { type: "button", class: "more", click: () => this.showMore() });
     this.element = element("div", null,
-      element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": label },
+      element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": label + " (table)" },
         element("table", { "aria-label": label }, element("thead", null, element("tr", null, ...this.headers)), this.body)),
       this.more);
   }

@@ -96,7 +96,8 @@ class Timeline {
   }
 
   update() {
-    this.status.textContent = `From ${duration(Math.round(this.range.from))} to ${duration(Math.round(this.range.to))}`;
+    const { from, to } = this.range;
+    this.status.textContent = `From ${moment(from, to - from)} to ${moment(to, to - from)}`;
     if (this.stages.length > 0) this.longest.setRows(this.longestSpans());
     this.draw();
   }
@@ -118,10 +119,10 @@ class Timeline {
     const { spans, recording } = this;
     return new SortedTable("The longest spans of the stage in this range", [
       timeColumn("LONGEST SPANS", (i) => spans.wall[i]),
-      timeColumn("BEGINS AFTER", (i) => spans.begin[i]),
+      { title: "BEGINS AFTER", numeric: true, value: (i) => spans.begin[i], cell: (i) => moment(spans.begin[i], spans.wall[i]) },
       nameColumn("THREAD", (i) => spans.threadName(i)),
       { title: "LARGEST PARTS", cell: (i) => barText(recording, spans.parts(i), 4) },
-      { title: "SHOW", cell: (i) => element("button", { type: "button", "aria-label": `Show the span after ${duration(spans.begin[i])}`, click: () => this.showSpan(i) }, "Show") },
+      { title: "SHOW", cell: (i) => element("button", { type: "button", "aria-label": `Show the span after ${moment(spans.begin[i], spans.wall[i])}`, click: () => this.showSpan(i) }, "Show") },
     ], "LONGEST SPANS");
   }
 
