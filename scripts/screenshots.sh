@@ -78,6 +78,6 @@ page() {
 mkdir -p "$IMAGES"
 record sync --copy sync
 record async --copy async
-page html 1120,1420 "$work/sync.rec"
-page html-diff 1120,680 "$work/sync.rec" "$work/async.rec"
+page html 1120,1300 "$work/sync.rec"
+page html-diff 1120,790 "$work/sync.rec" "$work/async.rec"
 flame_graph stages-flamegraph "$work/sync-stages.pb.gz" 1200,160
