@@ -88,6 +88,14 @@ func shortened(s string, n int) string {
 	return head(s, n-1-tail) + "…" + end(s, tail)
 }
 
+// clipped cuts the end off s if it takes more than n cells.
+func clipped(s string, n int) string {
+	if cells(s) <= n {
+		return s
+	}
+	return head(s, max(n-1, 0)) + "…"
+}
+
 // head returns as much of the beginning of s as fits into n cells, and end the
 // same of its end.
 func head(s string, n int) string {

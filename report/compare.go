@@ -62,7 +62,7 @@ func (t *text) writeRuns(side string, runs []correlate.Run) {
 		r := run.Ledger.Source
 		line := fmt.Sprintf("%-6s  %s · %s · %s%s · ", side, shortened(printable(run.Name), t.width/3),
 			duration(uint64(max(r.Window.Duration, 0))), plural(run.Ledger.All.Count, "call"), lostOf(run.Ledger))
-		t.printf("%s%s\n", line, shortened(printable(commandOf(&r.Target)), max(t.width-cells(line), leastName)))
+		t.printf("%s%s\n", line, clipped(printable(commandOf(&r.Target)), max(t.width-cells(line), leastName)))
 	}
 }
 
