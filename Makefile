@@ -52,7 +52,7 @@ demo-torch: all ## the same with stock PyTorch (a 3 GB download, kept)
 
 .PHONY: test
 test: all ## every test that needs no PyTorch and no browser (as root: they load eBPF)
-	$(NEED) g++ clang unshare
+	$(NEED) g++ clang unshare tmux
 	@scripts/test.sh
 
 .PHONY: test-browser

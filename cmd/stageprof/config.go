@@ -45,18 +45,13 @@ type recordConfig struct {
 const fullHelp = "print all tables, also those of single spans, functions and threads"
 
 func (c *recordConfig) addFlags(f *pflag.FlagSet) {
-	f.IntVarP(&c.Agent.PID, "pid", "p", 0, "process to attach to")
+	addTargetFlags(f, &c.Agent, &c.mechanism)
 	f.VarP((*durationValue)(&c.Agent.Duration), "duration", "d", "how long to record, 0: until interrupted")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
-	f.StringVar(&c.Agent.Probes, "probes", "default", "which driver functions to time")
-	f.StringVar(&c.mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
-	f.StringVar(&c.Agent.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
-	f.StringSliceVar(&c.Agent.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL, usdt:LIB:PROVIDER:BEGIN,END")
-	f.BoolVar(&c.Agent.Wait, "wait", false, "wait for the process to load the CUDA driver")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
@@ -64,6 +59,19 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&c.Quiet, "quiet", "q", false, "print warnings and errors only")
 	f.BoolVarP(&c.Verbose, "verbose", "v", false, "say what is being done")
 }
+
+// addTargetFlags adds the flags of all commands that attach to a process.
+func addTargetFlags(f *pflag.FlagSet, c *agent.Config, mechanism *string) {
+	f.IntVarP(&c.PID, "pid", "p", 0, "process to attach to")
+	f.StringVar(&c.Probes, "probes", "default", "which driver functions to time")
+	f.StringVar(mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
+	f.StringVar(&c.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
+	f.StringSliceVar(&c.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL, usdt:LIB:PROVIDER:BEGIN,END")
+	f.BoolVar(&c.Wait, "wait", false, "wait for the process to load the CUDA driver")
+}
+
+// errNoPID says that no process was named.
+var errNoPID = &usageError{errors.New("which process? give its id with --pid")}
 
 // completeFlags teaches the shell the values of flags.
 func completeFlags(cmd *cobra.Command, formats ...string) {
@@ -91,7 +99,7 @@ func (c *recordConfig) Validate() error {
 	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	switch {
 	case c.Agent.PID == 0:
-		return &usageError{errors.New("which process? give its id with --pid")}
+		return errNoPID
 	case c.Output == "":
 		return &usageError{errors.New("the output has no name")}
 	case c.Quiet && c.Verbose:
