@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -87,6 +89,58 @@ func TestCaseC07TwoDrivers(t *testing.T) {
 	}
 	expectEqual(t, got, want)
 	expectDrivers(t, got, simtest.Driver(t), second)
+}
+
+// A name of the driver that points to where its file has nothing gets no probe,
+// and costs no other function's calls.
+func TestDriverWithMisplacedSymbol(t *testing.T) {
+	broken, truth := copyDriver(t, "libbroken.so"), filepath.Join(t.TempDir(), "broken.json")
+	misplace(t, broken, "cuLaunchKernelEx")
+	p := startPuppet(t)
+	p.order(fmt.Sprintf("main second %s %s", broken, truth))
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID, Probes: "all"})
+	p.order("main start w", "w launch 10", "w query 20")
+	got := r.interrupt()
+	want := since(baseline, p.end().Counts())
+	for k, n := range simtest.ReadTruth(t, truth).Counts() {
+		want.Add(k, n)
+	}
+	expectEqual(t, got, want)
+	expectDrivers(t, got, simtest.Driver(t), broken)
+	for _, s := range got.Symbols {
+		if s.Name == "cuLaunchKernelEx" && got.Modules[s.Module].Path == broken {
+			t.Errorf("%q is probed at %#x", s.Name, s.Address)
+		}
+	}
+}
+
+// misplace makes a dynamic symbol of a file point to where the file has nothing.
+func misplace(t *testing.T, path, name string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e, err := elf.NewFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := e.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The list leaves out the table's first symbol, which is none.
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("%q has no %q", path, name)
+	}
+	const value = 8 // of st_value in Elf64_Sym
+	at := int64(e.Section(".dynsym").Offset) + int64(i+1)*elf.Sym64Size + value
+	if _, err := f.WriteAt([]byte{0, 0, 0, 0, 0, 0x70, 0, 0}, at); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // copyDriver makes a copy of the driver that the test may change.

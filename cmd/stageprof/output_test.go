@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -181,5 +182,17 @@ func TestDifferentFilesSeesThroughLinks(t *testing.T) {
 				t.Errorf("differentFiles(%q, %q) = %v, want an error: %t", c.a, c.b, err, c.same)
 			}
 		})
+	}
+}
+
+// Waiting for a reader could take for ever.
+func TestOutputIntoPipeThatNobodyReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var o outputs
+	if _, err := o.open(path); err == nil || !strings.Contains(err.Error(), "nobody reads") {
+		t.Errorf("opening it: %v, want an error that says that nobody reads it", err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -289,6 +290,93 @@ func TestRecordWithoutReader(t *testing.T) {
 		t.Error("the table went nowhere and nobody says so")
 	}
 	profileSum(t, filepath.Join(cmd.Dir, "stageprof.pb.gz"), "calls")
+}
+
+// Neither must one of the progress and the warnings: a terminal that is closed.
+func TestRecordWithoutReaderOfStderr(t *testing.T) {
+	p, _ := caller(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	cmd := command(t, "record", "--pid", strconv.Itoa(p.PID), "--duration", "1ms", "--verbose")
+	cmd.Stderr = writer
+	if table, err := cmd.Output(); err != nil || !bytes.Contains(table, []byte("all calls")) {
+		t.Errorf("it ended with %v and the table %q", err, table)
+	}
+	profileSum(t, filepath.Join(cmd.Dir, "stageprof.pb.gz"), "calls")
+}
+
+// Perf events take the kernel long to remove. An impatient user gets the
+// command's end when they are all gone, not before: what a killed process
+// leaves to the kernel can stay in the target.
+func TestRecordInterruptedWhileDetaching(t *testing.T) {
+	p, _ := caller(t)
+	r := startRecord(t, p.PID, "--mechanism", "perf-event", "--probes", "cuLaunchKernel,cuStreamSynchronize,cuMemAlloc_v2")
+	if differs(t, p.PID, "libcuda.so.1") == 0 {
+		t.Error("the recorded driver has no probe")
+	}
+	r.signal(t, syscall.SIGINT)
+	for { // until the profile is there, after which the probes are taken off
+		if _, err := os.Stat(r.path("stageprof.pb.gz")); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.signal(t, syscall.SIGTERM)
+	r.wait(t, exitError)
+	if want := "the files are written, the table is not"; !strings.Contains(r.stderr.String(), want) {
+		t.Errorf("stderr %q does not say that %s", r.stderr.String(), want)
+	}
+	if n := differs(t, p.PID, "libcuda.so.1"); n != 0 {
+		t.Errorf("%d bytes of the driver's code are not what they were", n)
+	}
+}
+
+// differs counts the bytes of a mapped library's code that are not those of its
+// file.
+func differs(t *testing.T, pid int, library string) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || !strings.HasPrefix(fields[1], "r-x") || filepath.Base(fields[5]) != library {
+			continue
+		}
+		var start, end, offset int64
+		if _, err := fmt.Sscanf(fields[0]+" "+fields[2], "%x-%x %x", &start, &end, &offset); err != nil {
+			t.Fatal(err)
+		}
+		now := part(t, "/proc/"+strconv.Itoa(pid)+"/mem", start, end-start)
+		n := 0
+		for i, b := range part(t, fields[5], offset, end-start) {
+			if now[i] != b {
+				n++
+			}
+		}
+		return n
+	}
+	t.Fatalf("%q is not mapped", library)
+	return 0
+}
+
+// part reads some bytes of a file; those after its end are 0.
+func part(t *testing.T, path string, offset, size int64) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, offset); err != nil && (err != io.EOF || n == 0) {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // device makes a copy of one of the kernel's memory devices: a test as root had
