@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh [VERSION...]: runs the end-to-end tests on Debian's kernels of these
+# versions (default: 5.10, too old, 6.1, 6.12 and the newest), each in a machine
+# that QEMU emulates. Nothing is installed on this machine but QEMU; kernels are
+# kept in build/kernels.
+#
+# A kernel passes if every test does, or, where stageprof says that the kernel
+# is too old, if `doctor` says so with exit status 1 and the missing feature.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly HOME_DIR=$PWD/build/kernels
+readonly SUITES='bullseye bookworm bookworm-backports trixie trixie-backports sid'
+# What runs everywhere; where there are multi-uprobe links, more.
+readonly TESTS='^TestKernel$'
+readonly MINUTES=${MINUTES:-30}
+
+[ "$(uname -m)" = x86_64 ] || { echo "test-kernels: emulates x86-64 machines on x86-64 only" >&2; exit 1; }
+mkdir -p "$HOME_DIR"/{lists,cache,logs}
+
+apt() {
+    local command=$1
+    shift
+    "apt-$command" -qq -o APT::Sandbox::User=root \
+        -o "Dir::Etc::SourceList=$HOME_DIR/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o "Dir::State::Lists=$HOME_DIR/lists" -o "Dir::Cache=$HOME_DIR/cache" "$@"
+}
+
+# package_lists: the distribution's releases, by this machine's own source of
+# packages. A release that the source has no longer is left out.
+package_lists() {
+    local site suite
+    site=$(apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
+    [ -n "$site" ] || { echo "test-kernels: this machine has no Debian package source" >&2; exit 1; }
+    for suite in $SUITES; do
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $suite main"
+    done >"$HOME_DIR/sources.list"
+    apt get update 2>"$HOME_DIR/logs/apt" || true
+}
+
+# kernel_package VERSION: the newest package with a kernel of that version.
+kernel_package() {
+    local pattern='^linux-image-[0-9][^ ]*-cloud-amd64$'
+    apt cache search --names-only "$pattern" | awk '{ print $1 }' | grep -v unsigned |
+        if [ "$1" = newest ]; then cat; else grep -F "linux-image-$1." || true; fi | sort -V | tail -n 1
+}
+
+# kernel VERSION: the path of its image, downloaded unless it is there.
+kernel() {
+    local package
+    package=$(kernel_package "$1")
+    [ -n "$package" ] || return 0
+    local image=$HOME_DIR/$package
+    if [ ! -e "$image" ]; then
+        rm -rf "$HOME_DIR/unpack"
+        mkdir "$HOME_DIR/unpack"
+        # From some version on the image is in a package that this one asks for.
+        local names
+        names="$package $(apt cache depends "$package" | sed -n 's/.*Depends: \(linux-binary-[^ ]*\)/\1/p')"
+        # shellcheck disable=SC2086 # a list
+        (cd "$HOME_DIR/unpack" && apt get download $names >/dev/null && for deb in *.deb; do dpkg-deb -x "$deb" .; done)
+        mv "$HOME_DIR"/unpack/boot/vmlinuz-* "$image"
+        rm -rf "$HOME_DIR/unpack"
+    fi
+    echo "$image"
+}
+
+# user_space: an initramfs with the tests, their targets and what these load, all
+# at the paths that they have here.
+user_space() {
+    local root=$HOME_DIR/root product
+    rm -rf "$root"
+    mkdir -p "$root"/{bin,proc,sys,dev,tmp,etc} "$root$PWD"/{agent,build/sim}
+    cp scripts/kernels/init "$root/init"
+    cp "$(command -v busybox)" "$root/bin/"
+    CGO_ENABLED=0 go build -o "$root/bin/stageprof" ./cmd/stageprof
+    CGO_ENABLED=0 go test -c -o "$root/bin/agent.test" ./agent
+    cp go.mod "$root$PWD/"
+    cp build/libstageprof.so* "$root$PWD/build/"
+    cp -r build/sim/*.so* build/sim/testers build/sim/variants "$root$PWD/build/sim/"
+    find "$root$PWD/build" -type f -print0 | xargs -0 ldd 2>/dev/null |
+        grep -oE '/[^ ]+\.so[^ ]*' | grep -v "^$PWD" | sort -u | while read -r product; do
+        mkdir -p "$root$(dirname "$product")"
+        cp -L "$product" "$root$product"
+    done
+    (cd "$root" && find . -print0 | cpio -0 -o -H newc --quiet | gzip -1) >"$HOME_DIR/initramfs"
+}
+
+# boot IMAGE TESTS LOG: with KVM where this machine has it working (ACCEL=kvm).
+# The emulated processors take turns: at the same time QEMU's see each other's
+# changes of the kernel's code, which tracepoints are switched on by, too late.
+boot() {
+    timeout "${MINUTES}m" qemu-system-x86_64 -nographic -no-reboot -accel "${ACCEL:-tcg,thread=single}" -cpu max -smp 2 -m 3072 \
+        -kernel "$1" -initrd "$HOME_DIR/initramfs" \
+        -append "console=ttyS0 quiet panic=-1 stageprof.dir=$PWD stageprof.tests=$2" \
+        </dev/null 2>&1 | tr -d '\r' >"$3"
+}
+
+# verdict LOG: one line about a kernel; fails unless everything is as it must be.
+verdict() {
+    local log=$1 passed failed
+    passed=$(grep -c -- '--- PASS' "$log" || true)
+    failed=$(grep -c -- '--- FAIL' "$log" || true)
+    if grep -q '^== kernel complains' "$log"; then
+        echo "the kernel complains"
+        return 1
+    fi
+    if grep -q '^== doctor 1' "$log" && grep -q 'can.t be used\|lacks\|missing' "$log"; then
+        echo "refused: $(grep -m 1 'can.t be used\|lacks\|missing' "$log" | sed 's/^ *//')"
+        return 0
+    fi
+    echo "$passed passed, $failed failed; $(grep -q 'not in this kernel' "$log" && echo perf events || echo multi-uprobe links and perf events)"
+    grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+}
+
+package_lists
+user_space
+failures=0
+[ $# -gt 0 ] || set -- 5.10 6.1 6.12 newest
+for version in "$@"; do
+    image=$(kernel "$version")
+    if [ -z "$image" ]; then
+        echo "kernel $version: not among this machine's packages"
+        failures=$((failures + 1))
+        continue
+    fi
+    log=$HOME_DIR/logs/$version
+    boot "$image" "$TESTS" "$log" || true
+    if text=$(verdict "$log"); then result=ok; else result=FAIL failures=$((failures + 1)); fi
+    printf '%-4s  %-10s  %-32s  %s\n' "$result" "$version" "$(grep -o -m 1 '== kernel .*' "$log" | cut -c 11-)" "$text"
+    [ "$result" = ok ] || tail -n 40 "$log"
+done
+exit $((failures > 0))
