@@ -64,6 +64,11 @@ test-browser: ## the HTML page in a headless Chromium (a 64 MB package)
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 	@scripts/test-torch.sh
 
+.PHONY: test-kernels
+test-kernels: all ## the end-to-end tests on other kernels, emulated; KERNELS='6.1 6.12'
+	$(NEED) qemu busybox cpio
+	@scripts/kernels/run.sh $(KERNELS)
+
 .PHONY: lint
 lint: ## formatting and static checks of Go, C, shell and Python
 	$(NEED) go gcc clang-format shellcheck python git

@@ -32,6 +32,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 program() {
     case $1 in
     llvm) echo llvm-strip ;;
+    qemu) echo qemu-system-x86_64 ;;
     *) echo "$1" ;;
     esac
 }
@@ -46,6 +47,8 @@ packages() {
     libbpf-headers) echo libbpf-dev ;;
     bpftool) bpftool_package ;;
     unshare) echo util-linux ;;
+    qemu) echo qemu-system-x86 ;;
+    busybox) echo busybox-static ;;
     browser) echo chromium-headless-shell ;;
     *) echo "$1" ;;
     esac
