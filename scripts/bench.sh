@@ -16,5 +16,5 @@ real) driver=$(scripts/libcuda.sh) ;;
 esac
 
 mkdir -p build/bench
-gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o build/bench/loop.so scripts/bench/loop.c
-"$PYTHON" scripts/bench/bench.py "$driver" build/bench/loop.so
+gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o build/bench/loop.so scripts/bench/loop.c -lpthread
+"$PYTHON" scripts/bench/bench.py "$driver" build/bench/loop.so build/libstageprof.so

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a probed driver call costs: unprobed, under stageprof with
-everything on, and under bpftrace with the usual two-probe script.
+everything on, and under bpftrace with the usual two-probe script. Then what a
+stage costs, and a context switch, of the target and of a bystander.
 
-usage: bench.py DRIVER LOOP, both shared libraries; run by `make bench`. All
-three figures come from the same process, one after the other. Then the agent's
-own cost is measured at 100 000 calls a second.
+usage: bench.py DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
+The figures of a table come from the same process, one after the other. At last
+the agent's own cost is measured at 100 000 calls a second.
 """
 
 import argparse
@@ -37,10 +38,10 @@ uretprobe:{driver}:cuLaunchKernel /@begin[tid]/ {{
 class Target:
     """The process that makes the calls."""
 
-    def __init__(self, driver, loop):
+    def __init__(self, *libraries):
         env = dict(os.environ, PYTHONPATH=str(TOP / "build/python"))
         self.process = subprocess.Popen(
-            [sys.executable, str(TOP / "scripts/bench/target.py"), driver, loop],
+            [sys.executable, str(TOP / "scripts/bench/target.py"), *libraries],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.answer()
 
@@ -57,6 +58,12 @@ class Target:
     def best(self, calls, batches=200):
         """Many short batches find a quiet moment on a busy machine too."""
         return self.ask("best", calls, batches)
+
+    def stages(self):
+        return self.ask("pair", 200, 500)
+
+    def switches(self):
+        return self.ask("switch", 50, 1_000)
 
     def close(self):
         self.process.stdin.close()
@@ -106,6 +113,7 @@ def stageprof(target, folder):
     recording = {}
     with interrupted_at_end(command, stdout=subprocess.DEVNULL) as agent:
         wait_until(ready.exists, agent, "stageprof")
+        recording["agent"] = agent
         yield recording
     with gzip.open(saved, "rt", encoding="utf-8") as f:
         recording.update(json.load(f))
@@ -130,30 +138,60 @@ def overhead(recording):
             f"attach {o['attach_ns'] / 1e6:.0f} ms, detach {o['detach_ns'] / 1e6:.0f} ms")
 
 
+@contextlib.contextmanager
+def stopped(process):
+    """Nobody empties the ring buffer of spans meanwhile."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def table(title, rows):
+    """rows: name, nanoseconds; each is compared with the last one that is indented less."""
+    print(f"{title:44}{'ns':>10}{'added':>10}{'to before':>12}")
+    for name, cost in rows:
+        if not name.startswith(" "):
+            before = cost
+            print(f"{name:44}{cost:10.1f}")
+        else:
+            print(f"{name:44}{cost:10.1f}{cost - before:10.1f}{cost / before:11.1f}x")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("driver")
-    parser.add_argument("loop")
+    for library in ("driver", "loop", "markers"):
+        parser.add_argument(library)
     args = parser.parse_args()
+    libraries = (args.driver, args.loop, args.markers)
 
-    target = Target(args.driver, args.loop)
+    target, bystander = Target(*libraries), Target(*libraries)
     print(f"cuLaunchKernel before cuInit, {os.path.relpath(os.path.realpath(args.driver), TOP)}, "
           f"Linux {os.uname().release}, {os.cpu_count()} CPUs", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         unprobed = target.best(20_000)
-        with stageprof(target, folder):
+        stage, switch, elsewhere = target.stages(), target.switches(), bystander.switches()
+        with stageprof(target, folder) as recording:
             ours = target.best(1_000)
+            our_stage, our_switch, our_elsewhere = target.stages(), target.switches(), bystander.switches()
+            with stopped(recording["agent"]):
+                target.ask("pair", 100_000, 1)  # fills the ring buffer
+                full = target.stages()
         with bpftrace(target, args.driver, unprobed):
             theirs = target.best(200)
         with stageprof(target, folder) as recording:
             target.ask("paced", RATE, 10)
     target.close()
+    bystander.close()
 
-    print(f"{'':26}{'ns per call':>12}{'added':>10}{'to unprobed':>14}")
-    for name, cost in (("unprobed", unprobed), ("stageprof, everything on", ours), ("bpftrace, two probes", theirs)):
-        print(f"{name:26}{cost:12.1f}{cost - unprobed:10.1f}{cost / unprobed:13.1f}x")
+    table("a driver call", [("unprobed", unprobed), ("  stageprof, everything on", ours), ("  bpftrace, two probes", theirs)])
     print(f"bpftrace adds {(theirs - unprobed) / (ours - unprobed):.1f} times what stageprof adds")
+    table("a stage: begin and end", [("nobody attached", stage), ("  stageprof", our_stage), ("  stageprof, ring buffer full", full)])
+    table("a context switch, with the pipe that makes it", [
+        ("nobody attached, target", switch), ("  stageprof, target", our_switch),
+        ("nobody attached, another process", elsewhere), ("  stageprof, another process", our_elsewhere)])
     print(overhead(recording))
 
 

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The benchmark's inner loop: calls a function with cuLaunchKernel's arguments.
+// The benchmark's inner loops: calls of a function with cuLaunchKernel's arguments, pairs of
+// markers, and context switches.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef int launch(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **params, void **extra);
@@ -43,4 +49,78 @@ long paced(launch *f, long rate, double seconds) {
         made += rate / 1000;
     }
     return made;
+}
+
+// best_pair returns the nanoseconds per begin and end of a stage in the quietest batch.
+double best_pair(void (*begin)(const char *), void (*end)(void), long pairs, int batches) {
+    double least = 0;
+    for (int i = 0; i < batches; i++) {
+        int64_t start = now();
+        for (long n = 0; n < pairs; n++) {
+            begin("pair");
+            end();
+        }
+        double each = (double)(now() - start) / (double)pairs;
+        if (i == 0 || each < least)
+            least = each;
+    }
+    return least;
+}
+
+// Two threads on one processor hand a byte to and fro.
+struct court {
+    int there[2], back[2];
+    long rounds;
+};
+
+static bool pass(int from, int to) {
+    char ball = 0;
+    return read(from, &ball, 1) == 1 && write(to, &ball, 1) == 1;
+}
+
+static void *return_balls(void *argument) {
+    struct court *c = argument;
+    for (long n = 0; n < c->rounds && pass(c->there[0], c->back[1]); n++)
+        ;
+    return NULL;
+}
+
+static double switches(struct court *c) {
+    pthread_t other;
+    char ball = 0;
+    if (pthread_create(&other, NULL, return_balls, c) || write(c->there[1], &ball, 1) != 1)
+        return -1;
+    int64_t start = now();
+    for (long n = 1; n < c->rounds && pass(c->back[0], c->there[1]); n++)
+        ;
+    int64_t took = now() - start;
+    if (read(c->back[0], &ball, 1) != 1)
+        return -1;
+    pthread_join(other, NULL);
+    return (double)took / (double)(2 * (c->rounds - 1));
+}
+
+// best_switch returns the nanoseconds per context switch, with the pipe that brings it about, in
+// the quietest batch; -1 on error.
+double best_switch(long rounds, int batches) {
+    struct court c = {.rounds = rounds};
+    cpu_set_t one, all;
+    double least = -1;
+    sched_getaffinity(0, sizeof(all), &all);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof(one), &one); // the other thread inherits it
+    if (pipe(c.there) || pipe(c.back))
+        return -1;
+    for (int i = 0; i < batches; i++) {
+        double each = switches(&c);
+        if (i == 0 || each < least)
+            least = each;
+    }
+    for (int i = 0; i < 2; i++) {
+        close(c.there[i]);
+        close(c.back[i]);
+    }
+    sched_setaffinity(0, sizeof(all), &all);
+    return least;
 }

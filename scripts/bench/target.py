@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark's target: calls cuLaunchKernel as often as it is told to.
 
-usage: target.py DRIVER LOOP, both shared libraries. Each line on stdin is a
-request, answered by one line:
+usage: target.py DRIVER LOOP MARKERS, all shared libraries. Each line on stdin is
+a request, answered by one line:
 
-  best CALLS BATCHES   nanoseconds per call of the quietest batch
-  paced RATE SECONDS   calls made at that rate per second
+  best CALLS BATCHES     nanoseconds per call of the quietest batch
+  pair PAIRS BATCHES     the same of a begin and end of a stage
+  switch ROUNDS BATCHES  the same of a switch between two threads on one CPU
+  paced RATE SECONDS     calls made at that rate per second
 
 The calls come from a Python thread, inside a stage, with the GIL free, so that
 everything that stageprof does for a call is done. They come before cuInit: the
@@ -19,22 +21,33 @@ import sys
 import stageprof
 
 
+def functions(driver, loop, markers):
+    """The requests by name, each a function of two arguments."""
+    long, void = ctypes.c_long, ctypes.c_void_p
+    launch = ctypes.cast(driver.cuLaunchKernel, void)
+    begin, end = (ctypes.cast(f, void) for f in (markers.stageprof_begin, markers.stageprof_end))
+
+    def bind(name, result, last, *given):
+        f = getattr(loop, name)
+        f.argtypes = [void] * len(given) + [long, last]
+        f.restype = result
+        return lambda first, second: f(*given, int(first), last(float(second) if last is ctypes.c_double else int(second)))
+
+    return {
+        "best": bind("best", ctypes.c_double, ctypes.c_int, launch),
+        "pair": bind("best_pair", ctypes.c_double, ctypes.c_int, begin, end),
+        "switch": bind("best_switch", ctypes.c_double, ctypes.c_int),
+        "paced": bind("paced", long, ctypes.c_double, launch),
+    }
+
+
 def main():
-    driver = ctypes.CDLL(sys.argv[1])
-    loop = ctypes.CDLL(sys.argv[2])
-    launch = ctypes.cast(driver.cuLaunchKernel, ctypes.c_void_p)
-    loop.best.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_int]
-    loop.best.restype = ctypes.c_double
-    loop.paced.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
-    loop.paced.restype = ctypes.c_long
+    known = functions(*(ctypes.CDLL(path) for path in sys.argv[1:]))
     print("ready", flush=True)
     with stageprof.stage("bench"):
         for line in sys.stdin:
             kind, first, second = line.split()
-            if kind == "best":
-                print(loop.best(launch, int(first), int(second)), flush=True)
-            else:
-                print(loop.paced(launch, int(first), float(second)), flush=True)
+            print(known[kind](first, second), flush=True)
 
 
 if __name__ == "__main__":
