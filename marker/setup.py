@@ -18,6 +18,7 @@ native = Extension(
         "c/names.c",
         "c/threads.c",
         "c/stages.c",
+        "c/publish.c",
     ],
     depends=["c/stageprof.h", "c/internal.h"],
     include_dirs=["c"],

@@ -6,6 +6,8 @@
 
 #include "stageprof.h"
 
+#include <stdbool.h>
+
 #pragma GCC visibility push(hidden)
 
 // Names that stand for something the caller did not say.
@@ -15,6 +17,28 @@ extern const struct stageprof_name stageprof_too_deep;
 // The calling thread's slot, registering the thread if needed. NULL when all
 // slots are taken; that is counted.
 struct stageprof_thread *stageprof_thread_slot(void);
+
+// A thread context of OpenTelemetry, with one attribute: the name of a stage.
+struct stageprof_record {
+    uint8_t trace_id[16], span_id[8]; // zero: there is no trace
+    uint8_t valid, trace_flags;
+    uint16_t attributes_size;
+    uint8_t key, length; // the attribute's
+    char text[STAGEPROF_NAME_SIZE];
+};
+
+// The record of a name from stageprof_intern, or of one of the names above; NULL
+// of anything else.
+const struct stageprof_record *stageprof_record_of(const struct stageprof_name *name);
+
+// Whether stages are published; the record is that of the calling thread's
+// innermost stage, NULL if it has none.
+extern bool stageprof_publishing;
+void stageprof_publish_stage(const struct stageprof_record *record);
+
+// Publishes unless the environment says no; for the process's first marker.
+void stageprof_publish_first(void);
+void stageprof_publish_after_fork(void);
 
 // Makes the process's stages usable in a forked child, whatever its other
 // threads were doing.

@@ -32,9 +32,33 @@ struct origin {
 };
 
 static struct stageprof_name names[STAGEPROF_NAMES];
+static struct stageprof_record records[STAGEPROF_NAMES];
 static struct origin origins[STAGEPROF_NAMES];
 static uint32_t names_used;
 static uint32_t table[TABLE_SIZE]; // index into names + 1, 0: empty
+
+// Nothing of ours writes to these two.
+#define RECORD(name)                                                                               \
+    { .valid = 1, .attributes_size = 1 + sizeof name, .length = sizeof name - 1, .text = name }
+static const struct stageprof_record too_many_names_record = RECORD("(too many names)");
+static const struct stageprof_record too_deep_record = RECORD("(too deep)");
+
+static void make_record(struct stageprof_record *record, const char *text) {
+    size_t length = strlen(text);
+    record->valid = 1;
+    record->length = (uint8_t)length;
+    record->attributes_size = (uint16_t)(2 + length);
+    memcpy(record->text, text, length);
+}
+
+const struct stageprof_record *stageprof_record_of(const struct stageprof_name *name) {
+    uintptr_t at = (uintptr_t)name - (uintptr_t)names;
+    if (__builtin_expect(at < sizeof names, 1))
+        return &records[at / sizeof *names];
+    if (name == &stageprof_too_many_names)
+        return &too_many_names_record;
+    return name == &stageprof_too_deep ? &too_deep_record : NULL;
+}
 
 static uint64_t mix(uint64_t h, uint64_t word) {
     h = (h ^ word) * 0xd6e8feb86659fd93u;
@@ -192,6 +216,7 @@ static const struct stageprof_name *add(const char *bytes, size_t len, uint64_t 
     if (!reserve(&index))
         return &stageprof_too_many_names;
     bool unchanged = sanitise(bytes, len, hash, names[index].text);
+    make_record(&records[index], names[index].text);
     origins[index] = (struct origin){.hash = hash, .len = len, .unchanged = unchanged};
 
     const struct stageprof_name *found;

@@ -115,6 +115,14 @@ STAGEPROF_API void stageprof_process_begin(const char *name);
 STAGEPROF_API void stageprof_process_begin_name(const struct stageprof_name *name);
 STAGEPROF_API void stageprof_process_end(void);
 
+// Publishes the calling process's stages for OpenTelemetry's profilers, or stops:
+// each thread's innermost stage as the attribute "stageprof.stage" of its thread
+// context. It begins with the first marker by itself, unless the environment has
+// STAGEPROF_PUBLISH=0 or the process has a process context of OpenTelemetry
+// already; then it does nothing. Threads follow at their next marker. Not for
+// signal handlers.
+STAGEPROF_API void stageprof_publish(int on);
+
 // Where observers place their probes; programs do not call these. Each is a nop
 // and a return, reached after the slot has changed: depth is the number of
 // stages now open. USDT notes (stageprof:begin, end, process_begin,

@@ -59,6 +59,17 @@ static const struct stageprof_name *pop(struct stageprof_thread *t, uint32_t *de
     return name;
 }
 
+// NULL if none is open.
+static const struct stageprof_name *innermost(const struct stageprof_thread *t, uint32_t depth) {
+    if (depth == 0)
+        return NULL;
+    return depth <= STAGEPROF_DEPTH ? LOAD(&t->open[depth - 1].name) : &stageprof_too_deep;
+}
+
+static void publish(const struct stageprof_name *name) {
+    stageprof_publish_stage(name != NULL ? stageprof_record_of(name) : NULL);
+}
+
 static const struct stageprof_name *intern_text(const char *text) {
     return stageprof_intern(text, text != NULL ? strlen(text) : 0);
 }
@@ -68,6 +79,7 @@ void stageprof_begin_name(const struct stageprof_name *name) {
     if (t == NULL)
         return;
     uint32_t depth = push(t, name);
+    publish(name);
     stageprof_mark_begin(t, name, depth);
 }
 
@@ -82,6 +94,7 @@ void stageprof_end_to(uint32_t depth) {
     while (LOAD(&t->depth) > depth) {
         uint32_t now;
         const struct stageprof_name *name = pop(t, &now);
+        publish(innermost(t, now));
         stageprof_mark_end(t, name, now);
     }
 }

@@ -32,6 +32,7 @@ STAGEPROF_API struct stageprof_registry stageprof_registry = {
 STAGEPROF_TLS struct stageprof_thread *stageprof_current;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t first_marker = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
 static bool exit_key_made;
 
@@ -65,6 +66,7 @@ static void on_fork_child(void) {
     STORE(&stageprof_registry.threads_used, self != NULL ? (uint32_t)(self - slots) + 1 : 0);
     STORE(&slots_taken, self != NULL ? 1 : 0);
     stageprof_process_after_fork();
+    stageprof_publish_after_fork();
 }
 
 static void initialise(void) {
@@ -152,6 +154,7 @@ static struct stageprof_thread *take(void) {
 // Signals wait meanwhile: a handler with markers would take a second slot.
 static struct stageprof_thread *register_thread(void) {
     pthread_once(&once, initialise);
+    pthread_once(&first_marker, stageprof_publish_first);
     if (!may_have_free())
         return NULL;
     sigset_t all, before;
