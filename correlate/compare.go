@@ -77,17 +77,17 @@ func compareBools(a, b bool) int {
 }
 
 // Find is the change of a metric. One that does not occur in the stage is 0 on
-// the sides on which the stage ran.
+// the sides of which single iterations are known.
 func (s *StageChange) Find(m Metric) Change {
 	if i := slices.IndexFunc(s.Changes, func(c Change) bool { return c.Metric == m }); i >= 0 {
 		return s.Changes[i]
 	}
 	zero := Change{Metric: m, P: 1, Tested: s.Wall().Tested}
-	if wall := s.Wall(); wall.Before != nil {
-		zero.Before = &Estimate{N: wall.Before.N}
+	if wall := s.Wall().Before; wall != nil && wall.N > 0 {
+		zero.Before = &Estimate{N: wall.N}
 	}
-	if wall := s.Wall(); wall.After != nil {
-		zero.After = &Estimate{N: wall.After.N}
+	if wall := s.Wall().After; wall != nil && wall.N > 0 {
+		zero.After = &Estimate{N: wall.N}
 	}
 	return zero
 }
@@ -216,6 +216,7 @@ type sideStage struct {
 	side     *side
 	spans    Spans // of all runs
 	measures []*measures
+	skipped  bool                              // single spans, if there are any, were all skipped
 	adopted  map[recording.Attribution]float64 // ns of all runs
 }
 
@@ -236,8 +237,8 @@ func newSide(runs []Run, skip Skip) (*side, error) {
 			s.few = append(s.few, run.Name)
 		}
 		for _, series := range l.Series(skip) {
-			if stage := s.stages[stageKey{joined: series.Path.Joined}]; stage != nil && len(series.Spans) > 0 {
-				stage.measures = append(stage.measures, measure(l, series.Spans))
+			if stage := s.stages[stageKey{joined: series.Path.Joined}]; stage != nil {
+				stage.addSpans(l, series.Spans)
 			}
 		}
 	}
@@ -257,6 +258,13 @@ func (s *sideStage) addSums(of *Stage) {
 	s.spans.add(of.Spans)
 	for i := range of.Adopted {
 		s.adopted[of.Adopted[i].Attribution] += float64(of.Adopted[i].Own.WallNS)
+	}
+}
+
+func (s *sideStage) addSpans(l *Ledger, spans []Span) {
+	s.skipped = len(spans) == 0
+	if !s.skipped {
+		s.measures = append(s.measures, measure(l, spans))
 	}
 }
 
@@ -354,7 +362,7 @@ func (s *sideStage) estimate(m Metric) *Estimate {
 	case len(s.measures) > 0:
 		e := s.sample(m).estimate()
 		return &e
-	case m.Kind == MetricWall:
+	case m.Kind == MetricWall && !s.skipped:
 		return &Estimate{Mean: float64(s.spans.WallNS) / float64(s.spans.Count)}
 	default:
 		return nil

@@ -192,8 +192,7 @@ func shownChanges(s *correlate.StageChange, full bool) []*correlate.Change {
 		var some []*correlate.Change
 		for i := range s.Changes {
 			c := &s.Changes[i]
-			told := c.Significant || s.Sides != correlate.BothSides
-			if c.Kind == kind && c.Of != "" && told && math.Abs(c.Delta()) >= least {
+			if c.Kind == kind && c.Of != "" && (c.Significant || !c.Tested) && math.Abs(c.Delta()) >= least {
 				some = append(some, c)
 			}
 		}
@@ -203,6 +202,7 @@ func shownChanges(s *correlate.StageChange, full bool) []*correlate.Change {
 		shown = append(shown, some[:min(most, len(some))]...)
 	}
 	largest(correlate.MetricPart, mostParts)
+	largest(correlate.MetricAdopted, mostParts)
 	functions := len(shown)
 	largest(correlate.MetricCUDA, mostFunctions)
 	for _, c := range shown[functions:] {
@@ -353,7 +353,7 @@ func pText(c *correlate.Change, name string) string {
 }
 
 func impactText(c *correlate.Change, times float64) string {
-	if c.Count() || (c.Tested && !c.Significant) {
+	if c.Count() || (c.Tested && !c.Significant) || (c.Before == nil && c.After == nil) {
 		return ""
 	}
 	return signed(c.Delta() * times)
@@ -411,8 +411,13 @@ func (t *text) writeVerdicts(verdicts []correlate.Verdict) {
 
 // MetText says which change met a condition.
 func MetText(m *correlate.Met) string {
-	return strings.TrimSpace(fmt.Sprintf("%s: %s %s → %s %s %s", printable(m.Path.Joined), printable(m.Metric.String()),
-		valueText(m.Metric, mean(m.Before)), valueText(m.Metric, mean(m.After)), ratioText(&m.Change), pText(&m.Change, "p")))
+	p := "not tested"
+	if m.Tested {
+		p = pText(&m.Change, "p")
+	}
+	change := strings.TrimSpace(ratioText(&m.Change) + " " + p)
+	return fmt.Sprintf("%s: %s %s → %s %s", printable(m.Path.Joined), printable(m.Metric.String()),
+		valueText(m.Metric, mean(m.Before)), valueText(m.Metric, mean(m.After)), change)
 }
 
 type jsonComparison struct {

@@ -80,6 +80,8 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 	}
 	values := map[string][]string{
 		"format":      formats,
+		"by":          dimensionNames(),
+		"sort":        correlate.GroupColumnNames(),
 		"mechanism":   words(probe.Mechanisms()),
 		"stages-from": agent.Sources(),
 		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),

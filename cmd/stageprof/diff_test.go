@@ -71,6 +71,8 @@ func TestDiff(t *testing.T) {
 		"limit passed":       {[]string{base, slow, grown}, exitMet, "FAILED", "a condition of --fail-if is met: \"stage=target_forward wall > 5%\": target_forward: wall 2"},
 		"one of two":         {[]string{base, slow, "--fail-if=wall < -5%", grown}, exitMet, "FAILED", "--fail-if"},
 		"too few left":       {[]string{base, slow, grown, "--skip=100000"}, exitError, "", "too little is known"},
+		"nothing left":       {[]string{base, slow, "--skip=100000"}, exitOK, "no stage that ran on both sides", ""},
+		"not tested":         {[]string{base, slow, "--fail-if=stage=target_forward calls > 0 p=any"}, exitOK, "ok  stage=target_forward calls > 0 p=any", ""},
 		"strict level":       {[]string{base, slow, "--alpha=0.0001"}, exitOK, "+100.0%", ""},
 		"JSON":               {[]string{base, slow, "--format=json"}, exitOK, `"headline":"target_forward`, ""},
 		"CSV":                {[]string{base, slow, "--format=csv", grown}, exitMet, "stage_path,metric,before", "--fail-if"},

@@ -135,7 +135,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("completion %s: exit code %d, %d bytes, stderr %q", shell, r.code, len(r.stdout), r.stderr)
 		}
 	}
-	for line, want := range map[string]string{"rec": "record\t", "record --for": "--format\t", "record --mechanism=p": "perf-event"} {
+	for line, want := range map[string]string{"rec": "record\t", "record --for": "--format\t", "record --mechanism=p": "perf-event", "report --by=a": "attribution", "diff --format=m": "markdown"} {
 		args := append([]string{"__complete"}, strings.Fields(line)...)
 		if r := stageprof(t, args...); !strings.Contains(r.stdout, want) {
 			t.Errorf("completing %q gave %q, want %q", line, r.stdout, want)

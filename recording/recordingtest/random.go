@@ -1,6 +1,7 @@
 package recordingtest
 
 import (
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -16,6 +17,17 @@ func Random(rng *rand.Rand) *recording.Recording {
 	r := &recording.Recording{}
 	fill(rng, reflect.ValueOf(r).Elem())
 	connect(r)
+	return r
+}
+
+// RandomRun is Random with nothing that is impossible in its window, and with
+// complete spans of a stage that two of them have in common.
+func RandomRun(rng *rand.Rand) *recording.Recording {
+	r := Random(rng)
+	r.Window.Duration = math.MaxInt64
+	r.Paths[0].Names = []string{"common"}
+	r.Stages[0].Thread, r.Stages[0].Path = 0, 0
+	r.Stages[0].Count, r.Stages[0].WallNS, r.Stages[0].MaxNS = 3, 1e9, 5e8
 	return r
 }
 
