@@ -148,6 +148,8 @@ function prepare(canvas, height) {
   canvas.height = Math.round(height * ratio);
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
+  context.fillStyle = styleValue("--ground"); // printed on other ground, it stays readable
+  context.fillRect(0, 0, width, height);
   context.font = "12px system-ui, sans-serif";
   return { context, width };
 }
