@@ -40,6 +40,11 @@ func (s *Session) calibrate(ctx context.Context) error {
 		return nil
 	}
 	s.costs = costs
+	if len(s.functionPatterns) > 0 {
+		if s.functionCost, err = calibrate.RunFunctions(ctx, s.mechanism, s.attacher.PID != 0); err != nil {
+			s.warnings = append(s.warnings, fmt.Sprintf("what following functions costs is not known: %v", err))
+		}
+	}
 	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
 	return nil
 }
@@ -50,6 +55,7 @@ func (s *Session) load() error {
 		return fmt.Errorf("reading the programs: %w", err)
 	}
 	probe.Prepare(spec, s.mechanism)
+	s.prepareAllocations(spec)
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
 	}
@@ -98,11 +104,13 @@ func (s *Session) attachAll(ctx context.Context) error {
 		s.attachSources,
 		s.attachFunctions,
 		s.attachPairs,
+		s.attachAllocations,
 		s.attachDrivers,
 		s.lookAgain,
 		s.warnOfSources,
 		s.warnOfFunctions,
 		s.warnOfPairs,
+		s.warnOfAllocations,
 		s.openWindow,
 	)
 }

@@ -46,7 +46,14 @@ type Config struct {
 	// StageMatch is a regular expression: only stages with a match of it in their
 	// name are stages, the others are as if they were not there. "": all.
 	StageMatch string
-	Wait       bool // for the driver to be mapped, instead of ErrNoDriver
+	// RegionSets names built-in lists of functions to follow as regions, see
+	// RegionSets; Regions names further ones as LIB:SYMBOL.
+	RegionSets, Regions []string
+
+	// Allocations asks for what PyTorch's CUDA allocator gives to tensors.
+	Allocations bool
+
+	Wait bool // for the driver to be mapped, instead of ErrNoDriver
 	// Live: the window may be open for a long time, and be looked at meanwhile
 	// with Snapshot. Of the single spans the latest are kept instead of the
 	// first, and only the sum of threads that ended long ago, see doc.go.

@@ -48,6 +48,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	}
 	s.spans.kept = nil
 	d.r.Overhead = s.overhead(d.r, cpu, detached)
+	d.addFollowed()
 	return d.r, nil
 }
 
@@ -144,6 +145,8 @@ type drain struct {
 	text    map[uint64]string // names by address
 	byNames map[string]int    // paths by their names
 	rowOf   map[stageID]int   // rows of stages
+	regions regionTable
+	hits    hits
 }
 
 // stageID is a key of the Recording's stages.
@@ -154,8 +157,10 @@ func (d *drain) run() error {
 	d.modules = newModuleTable(d.names, d.r.Target.Exe)
 	d.frames, d.threads, d.paths = map[uint64]int{}, map[uint32]int{}, map[uint32]int{}
 	d.byNames, d.rowOf = map[string]int{}, map[stageID]int{}
+	d.regions, d.hits = d.newRegionTable(), hits{}
 	for _, step := range []func() error{
-		d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen,
+		d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
+		d.addAllocations,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -327,6 +332,7 @@ func (d *drain) call(key bpf.ProbeCallKey, row *bpf.ProbeCallRow) recording.Call
 		Thread: d.thread(key.Thread), Path: d.path(key.Path), Symbol: int(key.Symbol), Caller: d.frame(key.Caller),
 		GIL:         gilStates[bpf.ProbeGilState(key.Gil)],
 		Attribution: attributions[bpf.ProbeAttribution(key.Attribution)],
+		Region:      d.regions.path(key.Region),
 		Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
 		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist,
 	}
@@ -391,6 +397,9 @@ func (d *drain) addStage(key bpf.ProbeStageKey, row *bpf.ProbeStageRow) {
 	addTo(s.Hist[:], row.Hist[:])
 	s.Parts = s.Parts.Plus(partsOf(row.Parts))
 	s.PartialParts = s.PartialParts.Plus(partsOf(row.PartialParts))
+	if function := d.innermostFunction(key.Path); function >= 0 && d.functions[function].role&roleRegion == 0 {
+		d.hits.add(function, key.Thread, row.Count+row.PartialCount)
+	}
 }
 
 // addOpen adds the stages of threads that were in mid-stage when the window

@@ -37,6 +37,7 @@ type functionPattern struct {
 	library string // file name, or the end of a path
 	symbol  string // "*" stands for anything
 	role    uint8
+	set     string // the built-in set that it is of, "" for one that was asked for by name
 }
 
 // parseFunctionPattern reads LIB:SYMBOL. Names of C++ functions may hold colons.
@@ -48,7 +49,7 @@ func parseFunctionPattern(text string, role uint8) (functionPattern, error) {
 	if strings.Trim(symbol, "*") == "" {
 		return functionPattern{}, fmt.Errorf("%w: %q names every function of the library", ErrUsage, text)
 	}
-	return functionPattern{library, symbol, role}, nil
+	return functionPattern{library: library, symbol: symbol, role: role}, nil
 }
 
 func (p functionPattern) String() string { return p.library + ":" + p.symbol }
@@ -126,7 +127,10 @@ func displayName(symbol string) string {
 
 // functionPatterns lists the functions that the configuration asks for.
 func (c *Config) functionPatterns() ([]functionPattern, error) {
-	var patterns []functionPattern
+	patterns, err := c.regionPatterns()
+	if err != nil {
+		return nil, err
+	}
 	for _, source := range c.StagesFrom {
 		text, ok := strings.CutPrefix(source, functionPrefix)
 		if !ok {
@@ -157,7 +161,7 @@ func (s *Session) attachFunctions() error {
 }
 
 func (s *Session) attachFunctionsOf(file *openImage) error {
-	wanted := slices.DeleteFunc(slices.Clone(s.functionPatterns), func(p functionPattern) bool { return !p.in(file.path) })
+	wanted := patternsFor(file, s.functionPatterns)
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -186,6 +190,11 @@ func (s *Session) attachFunctionsOf(file *openImage) error {
 	}
 	s.probes.Add(l)
 	return nil
+}
+
+// patternsFor returns the patterns whose library a file is.
+func patternsFor(file *openImage, patterns []functionPattern) []functionPattern {
+	return slices.DeleteFunc(slices.Clone(patterns), func(p functionPattern) bool { return !p.in(file.path) })
 }
 
 // announce gives functions their numbers, tells the kernel side of them, and
@@ -284,8 +293,15 @@ func follow(file *openImage, aliases []elfsym.Symbol, symbols namedSymbols, patt
 	}, by, err
 }
 
-// exact tells whether the pattern names one function.
-func (p functionPattern) exact() bool { return p.symbol != "" && !strings.Contains(p.symbol, "*") }
+// exact tells whether the pattern names one function, which has to be there.
+func (p functionPattern) exact() bool {
+	return p.set == "" && p.symbol != "" && !strings.Contains(p.symbol, "*")
+}
+
+// endsWithJump tells whether no return ends the function.
+func (f *followed) endsWithJump() bool {
+	return !slices.ContainsFunc(f.body.Exits, func(e elfsym.Exit) bool { return e.Class == elfsym.Stepped })
+}
 
 // namedSymbols are functions, and by their names the parts split off from them.
 type namedSymbols struct {
@@ -326,7 +342,7 @@ func functionSymbols(file *elfsym.File, patterns []functionPattern) (namedSymbol
 func (s *Session) unmatched() error {
 	var errs []error
 	for _, p := range s.functionPatterns {
-		if s.settled[p] {
+		if s.settled[p] || p.set != "" { // versions of a library differ
 			continue
 		}
 		for _, file := range s.names.opened() {
@@ -384,13 +400,29 @@ func nearFunctions(file *elfsym.File, p functionPattern) ([]string, error) {
 func (s *Session) warnOfFunctions() error {
 	files := s.names.opened()
 	for _, p := range s.functionPatterns {
-		if slices.ContainsFunc(files, func(f *openImage) bool { return p.in(f.path) }) {
-			continue
+		mapped := slices.ContainsFunc(files, func(f *openImage) bool { return p.in(f.path) })
+		switch {
+		case !mapped:
+			s.warnOnce(fmt.Sprintf("%q: the process has mapped no such library yet%s; its functions are followed from when it is loaded",
+				p.title(), nearLibraries(files, p.library)))
+		case p.set != "" && !s.hasSet(p.set):
+			s.warnOnce(fmt.Sprintf("regions %q: %q has none of these functions (it may have been stripped)", p.set, p.library))
 		}
-		s.warnOnce(fmt.Sprintf("%q: the process has mapped no such library yet%s; its functions are followed from when it is loaded",
-			p, nearLibraries(files, p.library)))
 	}
 	return nil
+}
+
+// title names a pattern in messages: those of a set together.
+func (p functionPattern) title() string {
+	if p.set != "" {
+		return p.set + " (" + p.library + ")"
+	}
+	return p.String()
+}
+
+// hasSet tells whether any function of a built-in set was found.
+func (s *Session) hasSet(set string) bool {
+	return slices.ContainsFunc(s.functionPatterns, func(p functionPattern) bool { return p.set == set && s.settled[p] })
 }
 
 // nearLibraries lists files with names like that of a library.

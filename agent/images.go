@@ -37,7 +37,8 @@ type openImage struct {
 	noSources bool // known to have no further stage source to probe
 	noPairs   bool // … no further pair of static probes
 
-	noFunctions bool // known to have no further function to follow
+	noFunctions   bool // known to have no further function to follow
+	noAllocations bool // known to have no further tracing point of an allocator
 }
 
 // maxImages bounds the descriptors held: a training process maps some hundred

@@ -111,7 +111,7 @@ func TestLayouts(t *testing.T) {
 		"call_key": bpf.ProbeCallKey{}, "call_row": bpf.ProbeCallRow{}, "gil_plan": bpf.ProbeGilPlan{},
 		"path_key": bpf.ProbePathKey{}, "stage_key": bpf.ProbeStageKey{}, "stage_name": bpf.ProbeStageName{},
 		"span_record": bpf.ProbeSpanRecord{}, "stage_row": bpf.ProbeStageRow{}, "thread_info": bpf.ProbeThreadInfo{}, "thread_state": bpf.ProbeThreadState{},
-		"function": bpf.ProbeFunction{}, "region_key": bpf.ProbeRegionKey{}, "region_row": bpf.ProbeRegionRow{},
+		"allocation_key": bpf.ProbeAllocationKey{}, "allocation_row": bpf.ProbeAllocationRow{}, "function": bpf.ProbeFunction{}, "region_key": bpf.ProbeRegionKey{}, "region_row": bpf.ProbeRegionRow{},
 	}
 	for name, value := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -55,6 +55,10 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "a function was left by an exception or longjmp; it was closed at the thread's next event and counted as partial"},
 	bpf.ProbeCounterLOST_FUNCTION_DEPTH: {Reason: "functions_too_deep", Kind: "spans",
 		Help: "functions were entered inside of 32 open ones"},
+	bpf.ProbeCounterLOST_ALLOCATION_ROW: {Reason: "allocation_rows_full", Kind: "other",
+		Help: "the table of allocations is full: some are missing"},
+	bpf.ProbeCounterLOST_ALLOCATION_SIZE: {Reason: "allocation_sizes_full", Kind: "other",
+		Help: "too much was allocated at a time: the bytes of some frees are missing"},
 	bpf.ProbeCounterLOST_REGION_ROW: {Reason: "region_rows_full", Kind: "other",
 		Help: "the table of regions is full: the time spent in some is missing"},
 }

@@ -37,6 +37,7 @@ func (s *Session) kernelMemory() uint64 {
 		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
 		s.objects.ProcessStages, s.objects.Counters, s.objects.Texts,
 		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
+		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated,
 	} {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {

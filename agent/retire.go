@@ -23,6 +23,10 @@ const foldedThread = processThread - 1
 type retired struct {
 	calls   map[bpf.ProbeCallKey]bpf.ProbeCallRow
 	stages  map[bpf.ProbeStageKey]bpf.ProbeStageRow
+	regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow
+
+	allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow
+
 	info    map[uint32]bpf.ProbeThreadInfo
 	serials []uint32 // whose rows are not folded, in the order in which they were taken
 	rows    int      // of these
@@ -49,12 +53,22 @@ func (s *Session) retire() error {
 	if err != nil {
 		return err
 	}
+	regions, err := take[bpf.ProbeRegionKey, bpf.ProbeRegionRow](s.objects.Regions, func(key bpf.ProbeRegionKey) bool { return has(ended, key.Thread) })
+	if err != nil {
+		return err
+	}
+	allocations, err := take[bpf.ProbeAllocationKey, bpf.ProbeAllocationRow](s.objects.Allocations,
+		func(key bpf.ProbeAllocationKey) bool { return has(ended, key.Thread) })
+	if err != nil {
+		return err
+	}
 	for serial := range ended {
 		if err := remove(s.objects.Threads, serial); err != nil {
 			return err
 		}
 	}
 	s.retired.add(ended, calls, stages)
+	s.retired.addRegions(regions, allocations)
 	if s.retired.rows > maxRetired || len(s.retired.serials) > maxRetired {
 		s.retired.fold(s.spans.threads())
 	}
@@ -118,6 +132,19 @@ func (r *retired) fold(inUse map[uint32]bool) {
 		func(k bpf.ProbeCallKey) bpf.ProbeCallKey { k.Thread = foldedThread; return k }, addCallRow)
 	r.rows -= foldRows(r.stages, old, func(k bpf.ProbeStageKey) uint32 { return k.Thread },
 		func(k bpf.ProbeStageKey) bpf.ProbeStageKey { k.Thread = foldedThread; return k }, addStageRow)
+	r.rows -= foldRows(r.regions, old, func(k bpf.ProbeRegionKey) uint32 { return k.Thread },
+		func(k bpf.ProbeRegionKey) bpf.ProbeRegionKey { k.Thread = foldedThread; return k }, addRegionRow)
+	r.rows -= foldRows(r.allocations, old, func(k bpf.ProbeAllocationKey) uint32 { return k.Thread },
+		func(k bpf.ProbeAllocationKey) bpf.ProbeAllocationKey { k.Thread = foldedThread; return k }, addAllocationRow)
+}
+
+func (r *retired) addRegions(regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow, allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow) {
+	if r.regions == nil {
+		r.regions, r.allocations = map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{}, map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{}
+	}
+	maps.Copy(r.regions, regions)
+	maps.Copy(r.allocations, allocations)
+	r.rows += len(regions) + len(allocations)
 }
 
 func setOf(serials []uint32) map[uint32]bool {

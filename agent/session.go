@@ -41,10 +41,13 @@ type Session struct {
 	iterate   *link.Iter  // dump_threads
 	peeking   *link.Iter  // peek_threads
 
-	symbols      []probedSymbol
-	markerLibs   int // probed marker libraries
-	rangePoints  int // probed functions of stage sources beside the markers
-	functions    []followed
+	symbols     []probedSymbol
+	markerLibs  int // probed marker libraries
+	rangePoints int // probed functions of stage sources beside the markers
+	functions   []followed
+
+	allocationPoints int // probed tracing points of PyTorch's allocator
+
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
 	drivers      map[image]bool  // that are probed
@@ -58,9 +61,10 @@ type Session struct {
 	functionPatterns []functionPattern
 	settled          map[functionPattern]bool // that name a function of the target, or were complained of
 
-	costs       calibrate.Result
-	calibration string // how the costs were measured, or why not
-	warnings    []string
+	costs        calibrate.Result
+	functionCost calibrate.FunctionCost // 0 when no function is followed, or it was not measured
+	calibration  string                 // how the costs were measured, or why not
+	warnings     []string
 
 	attachTime time.Duration
 	startWall  time.Time

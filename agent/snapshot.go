@@ -45,6 +45,7 @@ func (s *Session) Snapshot() (*recording.Recording, error) {
 		return nil, err
 	}
 	d.r.Overhead = s.overhead(d.r, agentCPU()-s.startCPU, 0)
+	d.addFollowed()
 	return d.r, nil
 }
 

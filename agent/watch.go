@@ -160,6 +160,7 @@ func (s *Session) attachNew() error {
 		s.attachSources(),
 		s.attachFunctions(),
 		s.attachPairs(),
+		s.attachAllocations(),
 		s.attachNewMarkers(),
 		s.attachNewDrivers(),
 		s.detectLatePython(),

@@ -13,6 +13,30 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type ProbeAllocationEvent uint32
+
+const (
+	ProbeAllocationEventALLOCATION_MADE  ProbeAllocationEvent = 0
+	ProbeAllocationEventALLOCATION_FREED ProbeAllocationEvent = 1
+)
+
+type ProbeAllocationKey struct {
+	_           structs.HostLayout
+	Thread      uint32
+	Path        uint32
+	Region      uint32
+	Attribution uint32
+}
+
+type ProbeAllocationRow struct {
+	_            structs.HostLayout
+	Count        uint64
+	Bytes        uint64
+	Freed        uint64
+	FreedBytes   uint64
+	FreedUnknown uint64
+}
+
 type ProbeAttribution uint32
 
 const (
@@ -78,7 +102,9 @@ const (
 	ProbeCounterLOST_FUNCTION_EXIT   ProbeCounter = 20
 	ProbeCounterLOST_FUNCTION_DEPTH  ProbeCounter = 21
 	ProbeCounterLOST_REGION_ROW      ProbeCounter = 22
-	ProbeCounterCOUNTERS             ProbeCounter = 23
+	ProbeCounterLOST_ALLOCATION_ROW  ProbeCounter = 23
+	ProbeCounterLOST_ALLOCATION_SIZE ProbeCounter = 24
+	ProbeCounterCOUNTERS             ProbeCounter = 25
 )
 
 type ProbeFunction struct {
@@ -224,22 +250,22 @@ const (
 )
 
 type ProbeSharedTypes struct {
-	_           structs.HostLayout
-	Counter     uint32
-	GilState    uint32
-	GilReading  uint32
-	Part        uint32
-	Attribution uint32
-	TargetEnd   uint32
-	Marker      uint32
-	Autograd    uint32
-	Source      uint32
-	Range       uint32
-	Role        uint32
-	Leaving     uint32
-	SizeKind    uint32
-	_           [4]byte
-	SpanRecord  struct {
+	_               structs.HostLayout
+	Counter         uint32
+	GilState        uint32
+	GilReading      uint32
+	Part            uint32
+	Attribution     uint32
+	TargetEnd       uint32
+	Marker          uint32
+	Autograd        uint32
+	Source          uint32
+	Range           uint32
+	Role            uint32
+	Leaving         uint32
+	AllocationEvent uint32
+	SizeKind        uint32
+	SpanRecord      struct {
 		_        structs.HostLayout
 		Thread   uint32
 		Path     uint32
@@ -415,6 +441,8 @@ type ProbeThreadState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ProbeMapAllocated      = "allocated"
+	ProbeMapAllocations    = "allocations"
 	ProbeMapCalls          = "calls"
 	ProbeMapCounters       = "counters"
 	ProbeMapFunctions      = "functions"
@@ -432,6 +460,7 @@ const (
 	ProbeMapTexts          = "texts"
 	ProbeMapThreadStates   = "thread_states"
 	ProbeMapThreads        = "threads"
+	ProbeProgAllocationHit = "allocation_hit"
 	ProbeProgAutogradHit   = "autograd_hit"
 	ProbeProgDriverEntry   = "driver_entry"
 	ProbeProgDriverReturn  = "driver_return"
@@ -504,6 +533,7 @@ type ProbeSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeProgramSpecs struct {
+	AllocationHit *ebpf.ProgramSpec `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.ProgramSpec `ebpf:"autograd_hit"`
 	DriverEntry   *ebpf.ProgramSpec `ebpf:"driver_entry"`
 	DriverReturn  *ebpf.ProgramSpec `ebpf:"driver_return"`
@@ -527,6 +557,8 @@ type ProbeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeMapSpecs struct {
+	Allocated     *ebpf.MapSpec `ebpf:"allocated"`
+	Allocations   *ebpf.MapSpec `ebpf:"allocations"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	Functions     *ebpf.MapSpec `ebpf:"functions"`
@@ -583,6 +615,8 @@ func (o *ProbeObjects) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeMaps struct {
+	Allocated     *ebpf.Map `ebpf:"allocated"`
+	Allocations   *ebpf.Map `ebpf:"allocations"`
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	Functions     *ebpf.Map `ebpf:"functions"`
@@ -604,6 +638,8 @@ type ProbeMaps struct {
 
 func (m *ProbeMaps) Close() error {
 	return _ProbeClose(
+		m.Allocated,
+		m.Allocations,
 		m.Calls,
 		m.Counters,
 		m.Functions,
@@ -645,6 +681,7 @@ type ProbeVariables struct {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbePrograms struct {
+	AllocationHit *ebpf.Program `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.Program `ebpf:"autograd_hit"`
 	DriverEntry   *ebpf.Program `ebpf:"driver_entry"`
 	DriverReturn  *ebpf.Program `ebpf:"driver_return"`
@@ -666,6 +703,7 @@ type ProbePrograms struct {
 
 func (p *ProbePrograms) Close() error {
 	return _ProbeClose(
+		p.AllocationHit,
 		p.AutogradHit,
 		p.DriverEntry,
 		p.DriverReturn,

@@ -25,6 +25,7 @@
  * Limits: 64 pending return probes per thread (kernel); MAX_DEPTH nested
  * stages; the maps' sizes in state.h. Whatever does not fit is counted.
  */
+#include "allocation.h"
 #include "call.h"
 #include "range.h"
 
@@ -44,6 +45,7 @@ struct shared_types {
     enum range range;
     enum role role;
     enum leaving leaving;
+    enum allocation_event allocation_event;
     enum size_kind size_kind;
     struct span_record span_record;
 };
@@ -160,6 +162,24 @@ int function_exit(struct pt_regs *ctx)
         return 0;
     call_abandon(state, PT_REGS_SP(ctx));
     function_leave(ctx, state, bpf_get_attach_cookie(ctx), now);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int allocation_hit(struct pt_regs *ctx)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    state = thread_get(task);
+    if (!state) {
+        count(LOST_ALLOCATION_ROW);
+        return 0;
+    }
+    frames_heal(task, state, PT_REGS_SP(ctx));
+    allocation(ctx, state, bpf_get_attach_cookie(ctx));
     return 0;
 }
 

@@ -157,6 +157,22 @@ struct {
     __type(value, struct region_row);
 } regions SEC(".maps");
 
+/* These two have one entry each unless the agent asks for allocations. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct allocation_key);
+    __type(value, struct allocation_row);
+} allocations SEC(".maps");
+
+/* Pointer -> size of what has been given out. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 262144);
+    __type(key, u64);
+    __type(value, u64);
+} allocated SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, COUNTERS);

@@ -83,6 +83,8 @@ enum counter {
     LOST_FUNCTION_EXIT,   /* functions left without an exit: exception, longjmp; closed late */
     LOST_FUNCTION_DEPTH,  /* functions entered below MAX_FRAMES open ones */
     LOST_REGION_ROW,      /* regions that found no room for a new row */
+    LOST_ALLOCATION_ROW,  /* allocations and frees that found no room for a new row */
+    LOST_ALLOCATION_SIZE, /* allocations whose size found no room until they are freed */
     COUNTERS,
 };
 
@@ -145,6 +147,21 @@ enum leaving {
 #define COOKIE_ROLES(c) ((u8)((c) >> 16))
 #define COOKIE_LEAVING(c) ((u8)((c) >> 24))
 #define COOKIE_NUMBER(c) ((u8)((c) >> 32))
+
+/* What a tracing point of PyTorch's allocator tells. */
+enum allocation_event {
+    ALLOCATION_MADE,
+    ALLOCATION_FREED,
+};
+
+/* A tracing point's cookie: what it tells, and where the pointer and the size
+ * are: a register, or memory at a distance from where it points. */
+#define COOKIE_ALLOCATION(c) ((u8)(c))
+#define COOKIE_POINTER(c) ((u32)((c) >> 8) & 0xffffff)
+#define COOKIE_SIZE(c) ((u32)((c) >> 32) & 0xffffff)
+#define OPERAND_REGISTER(o) ((u8)(o)&15)
+#define OPERAND_IN_MEMORY(o) ((u8)(o) >> 4 & 1)
+#define OPERAND_DISPLACEMENT(o) ((s16)((o) >> 8))
 
 /* Which function of the autograd engine a probe stands on; the low half of its
  * cookie. The high half is the number of the argument that points to the
@@ -282,6 +299,24 @@ struct region_row {
     u64 partial_child;
 };
 _Static_assert(sizeof(struct region_row) == 64, "region_row");
+
+struct allocation_key {
+    u32 thread;
+    u32 path;
+    u32 region;
+    u32 attribution;
+};
+_Static_assert(sizeof(struct allocation_key) == 16, "allocation_key");
+
+/* Memory that PyTorch's allocator gave out and got back. */
+struct allocation_row {
+    u64 count;
+    u64 bytes;
+    u64 freed;
+    u64 freed_bytes;
+    u64 freed_unknown; /* of freed: given out before the probes were in */
+};
+_Static_assert(sizeof(struct allocation_row) == 40, "allocation_row");
 
 /* Where a function's code lies, from its entry on. */
 struct function {

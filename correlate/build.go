@@ -24,6 +24,7 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 		calls:   map[callKey]*callSum{},
 		stages:  forest{},
 		process: forest{},
+		regions: newRegionTable(r),
 	}
 	b.namePaths()
 	b.nameThreads()
@@ -32,6 +33,10 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 	}
 	for i := range r.Stages {
 		b.addSpans(r.Stages[i])
+	}
+	for _, row := range r.RegionTimes {
+		impossible := b.regions.addTime(row, b.paths[row.Path], b.limit)
+		b.impossibleSpans = add(b.impossibleSpans, impossible)
 	}
 	return b.finish()
 }
@@ -49,6 +54,7 @@ type builder struct {
 	calls   map[callKey]*callSum
 	stages  forest // of threads
 	process forest // of the whole process
+	regions regionTable
 	times   times
 	all     sums
 	outside sums
@@ -71,7 +77,7 @@ type callSum struct {
 	sites map[siteKey]*Total
 }
 
-type siteKey struct{ symbol, caller int }
+type siteKey struct{ symbol, caller, region int }
 
 type threadSum struct {
 	Thread
@@ -224,7 +230,8 @@ func (b *builder) addCall(row recording.Call) {
 		sum = &callSum{path: path, sites: map[siteKey]*Total{}}
 		b.calls[key] = sum
 	}
-	sum.add(siteKey{row.Symbol, row.Caller}, &total)
+	sum.add(siteKey{row.Symbol, row.Caller, row.Region}, &total)
+	b.regions.addCall(row.Region, key, path, &total)
 	b.attribute(key, path, &total)
 }
 
@@ -345,6 +352,10 @@ func (b *builder) finish() *Ledger {
 		Source:  b.source,
 		Calls:   b.finishCalls(),
 		Stages:  append(b.stages.finish(b.naming, false), b.process.finish(b.naming, true)...),
+		Regions: b.regions.finish(),
+
+		Allocations: b.allocations(),
+
 		Outside: b.outside.breakdown(),
 		All:     b.all.breakdown(),
 		Losses:  b.losses(),
@@ -456,15 +467,39 @@ func (b *builder) finishCalls() []Call {
 func (b *builder) finishSites(m map[siteKey]*Total) []Site {
 	sites := make([]Site, 0, len(m))
 	for k, total := range m {
-		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Total: *total})
+		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Region: k.region, Total: *total})
 	}
 	slices.SortFunc(sites, func(x, y Site) int {
 		return cmp.Or(
 			cmp.Compare(b.source.Symbols[x.Symbol].Address, b.source.Symbols[y.Symbol].Address),
 			cmp.Compare(b.callerAddress(x), b.callerAddress(y)),
-			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller))
+			b.compareRegions(x.Region, y.Region),
+			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller), cmp.Compare(x.Region, y.Region))
 	})
 	return sites
+}
+
+// compareRegions orders region paths by what they hold.
+func (b *builder) compareRegions(x, y int) int {
+	if x == y {
+		return 0
+	}
+	path := func(id int) []int {
+		if id == 0 {
+			return nil
+		}
+		return b.source.RegionPaths[id].Regions
+	}
+	return slices.CompareFunc(path(x), path(y), func(r, s int) int {
+		return cmp.Compare(b.regionAddress(r), b.regionAddress(s))
+	})
+}
+
+func (b *builder) regionAddress(region int) uint64 {
+	if region == -1 {
+		return 0
+	}
+	return b.source.Regions[region].Address
 }
 
 func (b *builder) callerAddress(s Site) uint64 {

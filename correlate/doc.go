@@ -137,6 +137,14 @@
 // the stage, while its own thread did something else. They are listed beside
 // the stage and never added to its calls or to its share of wall time.
 //
+// # Regions
+//
+// A region is a native function that was followed. It divides the calls of a
+// stage by what they were for, and never their time: a call's stage stays what
+// it is, and the regions around it are callers of it. A region's time is that
+// from its entry to its exit in the stage where it was entered; its calls are
+// those made inside it, whatever stage they belong to.
+//
 // # Intervals
 //
 // Since subtracts two snapshots of one recording and gives the Recording of the

@@ -16,9 +16,12 @@ type Ledger struct {
 
 	Calls   []Call    // by stage path, thread, symbol, gil, attribution
 	Stages  []Stage   // parents before children; those of the whole process last
+	Regions []Region  // by stage, outer ones before those inside them
 	Outside Breakdown // calls outside any stage
 	Threads []Thread  // by name and tid
 	All     Breakdown // every reported call
+
+	Allocations []Allocations // by stage; none unless asked for
 
 	Losses  []recording.Loss // by kind and reason
 	Balance Balance
@@ -47,6 +50,7 @@ type Call struct {
 type Site struct {
 	Symbol int // ID in Source.Symbols
 	Caller int // ID in Source.Frames, -1 when it is not known
+	Region int // ID in Source.RegionPaths; 0: no region was open
 	Total
 }
 

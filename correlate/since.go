@@ -32,6 +32,7 @@ var ErrNotSnapshots = errors.New("not two snapshots of one recording")
 //     with its time in the interval.
 //   - Seen counts the calls that were entered in the interval or in flight at its
 //     beginning, so that seen = reported + lost holds.
+//   - The extremes of regions are those of the whole recording.
 //   - Of the GPUs, the largest memory is that of the whole recording.
 func Since(earlier, later *recording.Recording) (*recording.Recording, error) {
 	if err := sameRecording(earlier, later); err != nil {
@@ -50,6 +51,9 @@ func Since(earlier, later *recording.Recording) (*recording.Recording, error) {
 	}
 	d.subtractSpans()
 	if err := d.subtractStages(); err != nil {
+		return nil, err
+	}
+	if err := d.subtractRegions(); err != nil {
 		return nil, err
 	}
 	d.subtractLosses()
@@ -95,6 +99,7 @@ type callID struct {
 	called      bool // the caller is known
 	gil         recording.GIL
 	attribution recording.Attribution
+	region      string
 }
 
 // index gives the rows of a Recording the keys that they have in all snapshots.
@@ -132,7 +137,7 @@ func (x *index) call(c *recording.Call) callID {
 	symbol := &x.Symbols[c.Symbol]
 	id := callID{
 		thread: x.thread(c.Thread), path: x.paths[c.Path], symbol: symbol.Name, address: symbol.Address,
-		gil: c.GIL, attribution: c.Attribution,
+		gil: c.GIL, attribution: c.Attribution, region: x.regionPath(c.Region),
 	}
 	if c.Caller != -1 {
 		id.caller, id.called = x.Frames[c.Caller].Address, true
@@ -568,6 +573,8 @@ func (d *interval) subtractLosses() {
 func (d *interval) subtractOverhead() {
 	o := &d.r.Overhead
 	subtractUpTo(&o.AddedNS, d.earlier.Overhead.AddedNS)
+	subtractUpTo(&o.Followed, d.earlier.Overhead.Followed)
+	subtractUpTo(&o.FollowedNS, d.earlier.Overhead.FollowedNS)
 	o.AgentCPU -= min(o.AgentCPU, d.earlier.Overhead.AgentCPU)
 	var calls uint64
 	for i := range d.r.Calls {

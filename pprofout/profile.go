@@ -116,6 +116,7 @@ func (w *writer) addCall(c *correlate.Call) {
 		if site.Caller != -1 {
 			stack = append(stack, w.tables.caller(site.Caller))
 		}
+		stack = append(stack, w.tables.regions(&site)...)
 		w.add(append(stack, root...), of, []int64{
 			callsColumn: clamp(site.Count),
 			wallColumn:  clamp(site.WallNS),

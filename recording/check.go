@@ -56,6 +56,12 @@ func (r *Recording) check() error {
 			return fmt.Errorf("stage row %d names a row that does not exist", i)
 		}
 	}
+	if err := r.checkRegions(); err != nil {
+		return err
+	}
+	if err := r.checkAllocations(); err != nil {
+		return err
+	}
 	for i := range r.Spans {
 		if err := r.checkSpan(&r.Spans[i], false); err != nil {
 			return fmt.Errorf("span %d %w", i, err)

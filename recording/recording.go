@@ -66,6 +66,11 @@ type Recording struct {
 	Losses []Loss  `json:"losses"`          // only reasons that occurred, sorted by reason
 	Seen   *Seen   `json:"seen,omitempty"`
 
+	Regions     []Region     `json:"regions,omitempty"`
+	RegionPaths []RegionPath `json:"region_paths,omitempty"`
+	RegionTimes []RegionTime `json:"region_times,omitempty"`
+	Allocations []Allocation `json:"allocations,omitempty"`
+
 	Absent   []string `json:"absent"`   // wanted symbols that no mapped driver exports, sorted
 	Warnings []string `json:"warnings"` // what was degraded and why, for people
 
@@ -199,7 +204,7 @@ type StagePath struct {
 }
 
 // Call is the exact total of all calls that share its key: thread, path,
-// symbol, caller, gil and attribution.
+// symbol, caller, gil, attribution and region.
 //
 // WallNS and CPUNS are what the probes measured. Every one of the Count calls
 // includes the symbol's BiasNS on top of the driver's own time; correlate
@@ -211,6 +216,7 @@ type Call struct {
 	Caller      int         `json:"caller"` // Frame, -1 when it could not be read
 	GIL         GIL         `json:"gil"`
 	Attribution Attribution `json:"attribution"`
+	Region      int         `json:"region,omitempty"` // RegionPath; 0: none was open
 	Count       uint64      `json:"count"`
 	Errors      uint64      `json:"errors"` // calls that returned a non-zero CUresult
 	WallNS      uint64      `json:"wall_ns"`
@@ -344,6 +350,9 @@ type Overhead struct {
 	Calibrated  bool          `json:"calibrated"`   //
 	ProbedSites int           `json:"probed_sites"` // number of probed addresses
 	KernelBytes uint64        `json:"kernel_bytes"` // memory of the BPF maps
+
+	Followed   uint64 `json:"followed,omitempty"`    // executions of followed functions
+	FollowedNS uint64 `json:"followed_ns,omitempty"` // calibrated: what they added to the target, 0 when it was not measured
 }
 
 // GPU is NVML's view of the window.

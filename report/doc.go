@@ -93,6 +93,16 @@
 //	              there were beside them; wall is null when none is left. Percentiles
 //	              are exact. The part of a span that is its stages inside is "child
 //	              stages"
+//	regions       [{stage_path, attribution, names, count, wall_ns, exclusive_ns,
+//	              min_ns, max_ns, partial: {count, wall_ns, exclusive_ns}, calls,
+//	              calls_within}]: functions that were followed, outer ones before
+//	              those inside them; names is the stack of regions, outermost first.
+//	              Times are from entry to exit, exclusive_ns without the regions
+//	              inside; the <breakdown>s are of the calls inside
+//	allocations   [{stage_path, attribution, count, bytes, freed, freed_bytes,
+//	              freed_unknown}]: memory that PyTorch's allocator gave to tensors
+//	              and got back; freed_unknown of freed were allocated before the
+//	              recording and are not in freed_bytes. Empty unless asked for
 //	outside       <breakdown> of the calls outside any stage
 //	parts_outside  <parts> of the time outside any stage, summed over threads
 //	all           <breakdown> of all calls
@@ -105,7 +115,9 @@
 //	              written reason/kind
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted
 //	overhead      {calibrated, call_cost_ns, added_ns, agent_cpu_ns, agent_rss,
-//	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes}
+//	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes,
+//	              followed, followed_ns}; the last two are executions of followed
+//	              functions, and what these cost
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps

@@ -31,6 +31,8 @@ type jsonDocument struct {
 	Window       jsonWindow          `json:"window"`
 	Calls        []jsonCall          `json:"calls"`
 	Stages       []jsonStage         `json:"stages"`
+	Regions      []jsonRegion        `json:"regions"`
+	Allocations  []jsonAllocation    `json:"allocations"`
 	Outside      jsonBreakdown       `json:"outside"`
 	PartsOutside jsonParts           `json:"parts_outside"`
 	All          jsonBreakdown       `json:"all"`
@@ -195,6 +197,8 @@ type jsonOverhead struct {
 	Calibration string  `json:"calibration"`
 	ProbedSites int     `json:"probed_sites"`
 	KernelBytes uint64  `json:"kernel_bytes"`
+	Followed    uint64  `json:"followed"`
+	FollowedNS  *uint64 `json:"followed_ns"`
 }
 
 type jsonProbe struct {
@@ -218,6 +222,8 @@ func document(l *correlate.Ledger) *jsonDocument {
 		Window:       jsonWindow{Start: r.Window.Start, StartNS: r.Window.StartNS, DurationNS: int64(r.Window.Duration), End: r.Window.End},
 		Calls:        []jsonCall{},
 		Stages:       []jsonStage{},
+		Regions:      []jsonRegion{},
+		Allocations:  []jsonAllocation{},
 		Outside:      breakdownOf(&l.Outside),
 		PartsOutside: partsOf(l.PartsOutside),
 		All:          breakdownOf(&l.All),
@@ -236,6 +242,12 @@ func document(l *correlate.Ledger) *jsonDocument {
 	}
 	for i := range l.Stages {
 		d.Stages = append(d.Stages, stageOf(l, &l.Stages[i]))
+	}
+	for i := range l.Regions {
+		d.Regions = append(d.Regions, regionOf(&l.Regions[i]))
+	}
+	for i := range l.Allocations {
+		d.Allocations = append(d.Allocations, allocationOf(&l.Allocations[i]))
 	}
 	for i := range l.Threads {
 		d.Threads = append(d.Threads, threadOf(&l.Threads[i]))
@@ -414,6 +426,7 @@ func overheadOf(o *recording.Overhead) jsonOverhead {
 		Calibrated: o.Calibrated, CallCostNS: o.CallCostNS, AddedNS: o.AddedNS,
 		AgentCPUNS: int64(o.AgentCPU), AgentRSS: o.AgentRSS, AttachNS: int64(o.Attach), DetachNS: int64(o.Detach),
 		Calibration: o.Calibration, ProbedSites: o.ProbedSites, KernelBytes: o.KernelBytes,
+		Followed: o.Followed, FollowedNS: known(o.FollowedNS, o.FollowedNS > 0 || o.Followed == 0),
 	}
 }
 

@@ -81,6 +81,12 @@ func Cost(l *correlate.Ledger) (notes [][]string) {
 	} else {
 		item("target", "not measured")
 	}
+	switch {
+	case o.FollowedNS > 0:
+		item("functions", "%s in %s", duration(o.FollowedNS), plural(o.Followed, "execution"))
+	case o.Followed > 0:
+		item("functions", "not measured, %s", plural(o.Followed, "execution"))
+	}
 	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
 	if taken := biasRange(r.Symbols); taken != "" {
 		item("bias", "%s are taken out of each call above: %s", taken, why)

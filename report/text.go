@@ -34,6 +34,8 @@ var sections = []struct {
 	{(*text).writeHead, false},
 	{(*text).writeStages, false},
 	{(*text).writeParts, false},
+	{(*text).writeRegions, false},
+	{(*text).writeAllocations, false},
 	{(*text).writeIterations, true},
 	{(*text).writeSymbols, true},
 	{(*text).writeThreads, true},

@@ -62,6 +62,7 @@ var recordings = map[string]func() *recording.Recording{
 	"many":       manyStages,
 	"names":      oddNames,
 	"process":    processStages,
+	"regions":    recordingtest.Regions,
 	"troubled":   troubled,
 }
 

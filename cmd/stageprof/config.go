@@ -52,6 +52,9 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
+	f.StringSliceVar(&c.Agent.RegionSets, "regions", nil, "functions to show as callers of driver calls: "+strings.Join(agent.RegionSets(), ", "))
+	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
+	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
@@ -84,6 +87,7 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 		"sort":        correlate.GroupColumnNames(),
 		"mechanism":   words(probe.Mechanisms()),
 		"stages-from": agent.Sources(),
+		"regions":     agent.RegionSets(),
 		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),
 	}
 	for name, choices := range values {

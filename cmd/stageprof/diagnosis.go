@@ -53,10 +53,13 @@ type process struct {
 	Markers   []library `json:"markers"`
 	// Sources lists the files that offer stages without markers, by the name
 	// that record's --stages-from takes.
-	Sources  map[string][]string `json:"sources"`
-	Absent   []string            `json:"absent"` // selected functions that no driver has
-	Warnings []string            `json:"warnings"`
-	CostNote string              `json:"cost_note,omitempty"` // why the sites have no cost
+	Sources map[string][]string `json:"sources"`
+	// Functions are those of --regions and --region that the process has mapped.
+	Functions   []functionOffer `json:"functions"`
+	Allocations []string        `json:"allocations"` // files with PyTorch's tracing points
+	Absent      []string        `json:"absent"`      // selected functions that no driver has
+	Warnings    []string        `json:"warnings"`
+	CostNote    string          `json:"cost_note,omitempty"` // why the sites have no cost
 }
 
 type python struct {
@@ -132,6 +135,12 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 		return nil
 	}
 	d.Process = newProcess(plan)
+	switch err := d.Process.findFunctions(ctx, c.Regions); {
+	case errors.Is(err, agent.ErrUsage):
+		return err
+	case err != nil:
+		d.Process.Warnings = append(d.Process.Warnings, "functions that can be followed: "+err.Error())
+	}
 	switch n := d.Process.sites(); {
 	case len(plan.Drivers) == 0:
 		d.Problems = append(d.Problems, "the process has mapped no CUDA driver (record --wait waits for it)")

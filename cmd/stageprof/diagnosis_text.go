@@ -109,6 +109,7 @@ func (p *process) writeText(w io.Writer) {
 		rows = append(rows, []string{"warning", warning})
 	}
 	columns(w, rows)
+	p.writeFunctions(w)
 	for _, d := range p.Drivers {
 		d.writeText(w)
 	}

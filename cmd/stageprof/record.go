@@ -45,7 +45,13 @@ stages per thread. "stageprof doctor --pid PID" says what a process offers.
 usdt:LIB:PROVIDER:BEGIN,END makes stages of a pair of static probes, named by the
 first argument of BEGIN if that is a text. function:LIB:SYMBOL makes a stage of a
 native function: SYMBOL is a symbol's name, in which * stands for anything. LIB is
-the name of a mapped file, or the end of its path. Each of a function's returns costs about 5 µs.`,
+the name of a mapped file, or the end of its path. Each of a function's returns
+costs about 5 µs.
+
+--regions and --region follow functions that are no stages: driver calls inside
+them get them as callers. torch is PyTorch's allocator without its malloc and free,
+which are torch-malloc because they run for every tensor; nccl is its collectives.
+--allocations counts tensors' memory by stage, from PyTorch's own tracing points.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz
@@ -65,6 +71,9 @@ the name of a mapped file, or the end of its path. Each of a function's returns 
 
   # no markers at all: a function of a library of yours is the stage
   sudo stageprof record --pid 4242 --stages-from 'function:libtrainer.so:*train_step*' -d 30s
+
+  # what maps and unmaps memory: PyTorch's allocator in the call stacks
+  sudo stageprof record --pid 4242 --regions torch -d 30s
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,

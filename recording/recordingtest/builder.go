@@ -158,6 +158,46 @@ func (b *Builder) Spans(thread int, path string, count uint64, wall, child time.
 	return &b.r.Stages[len(b.r.Stages)-1]
 }
 
+// Region returns the region path of these functions, outermost first, adding
+// what is new of it. Functions lie in module 0, 256 bytes apart.
+func (b *Builder) Region(names ...string) int {
+	if len(b.r.RegionPaths) == 0 {
+		b.r.RegionPaths = []recording.RegionPath{{}}
+	}
+	var path []int
+	for _, name := range names {
+		id := slices.IndexFunc(b.r.Regions, func(r recording.Region) bool { return r.Name == name })
+		if id < 0 {
+			id = len(b.r.Regions)
+			b.r.Regions = append(b.r.Regions, recording.Region{
+				ID: id, Name: name, Symbol: name, Address: b.r.Modules[0].Start + 0x1000 + 0x100*uint64(id),
+			})
+		}
+		path = append(path, id)
+	}
+	id := slices.IndexFunc(b.r.RegionPaths, func(p recording.RegionPath) bool { return slices.Equal(p.Regions, path) })
+	if id < 0 {
+		id = len(b.r.RegionPaths)
+		b.r.RegionPaths = append(b.r.RegionPaths, recording.RegionPath{ID: id, Regions: path})
+	}
+	return id
+}
+
+// RegionTime adds a row of count complete executions that each lasted the same
+// wall time, child of it inside regions inside. The pointer is valid until the
+// next RegionTime.
+func (b *Builder) RegionTime(thread int, path string, region int, count uint64, wall, child time.Duration) *recording.RegionTime {
+	t := recording.RegionTime{
+		Thread: thread, Path: b.Path(path), Attribution: recording.AttributionOwn, Region: region,
+		Count: count, WallNS: count * uint64(wall), ChildNS: count * uint64(child), MinNS: uint64(wall), MaxNS: uint64(wall),
+	}
+	if path == "" {
+		t.Attribution = recording.AttributionNone
+	}
+	b.r.RegionTimes = append(b.r.RegionTimes, t)
+	return &b.r.RegionTimes[len(b.r.RegionTimes)-1]
+}
+
 // Loss adds a loss.
 func (b *Builder) Loss(kind, reason string, count uint64, help string) {
 	b.r.Losses = append(b.r.Losses, recording.Loss{Kind: kind, Reason: reason, Count: count, Help: help})

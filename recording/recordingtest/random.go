@@ -101,6 +101,7 @@ func connect(r *recording.Recording) {
 		c := &r.Calls[i]
 		c.Thread, c.Path, c.Symbol, c.Caller = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), i%(len(r.Frames)+1)-1
 	}
+	connectRegions(r)
 	for i := range r.Stages {
 		r.Stages[i].Thread, r.Stages[i].Path = i%(len(r.Threads)+1)-1, i%len(r.Paths)
 	}
@@ -119,4 +120,35 @@ func connectSpan(r *recording.Recording, s *recording.Span, i int) {
 	for j := range s.Calls {
 		s.Calls[j].Symbol = j % len(r.Symbols)
 	}
+}
+
+func connectRegions(r *recording.Recording) {
+	for i := range r.Regions {
+		r.Regions[i].ID, r.Regions[i].Module = i, i%len(r.Modules)
+	}
+	for i := range r.RegionPaths {
+		p := &r.RegionPaths[i]
+		p.ID = i
+		for j := range p.Regions {
+			p.Regions[j] = (i+j)%(len(r.Regions)+1) - 1
+		}
+		if i == 0 {
+			p.Regions = nil
+		}
+	}
+	for i := range r.Calls {
+		r.Calls[i].Region = i % len(r.RegionPaths)
+	}
+	for i := range r.Allocations {
+		a := &r.Allocations[i]
+		a.Thread, a.Path, a.Region = i%len(r.Threads), i%len(r.Paths), i%len(r.RegionPaths)
+	}
+	var times []recording.RegionTime
+	for i, t := range r.RegionTimes {
+		t.Thread, t.Path, t.Region = i%len(r.Threads), i%len(r.Paths), i%len(r.RegionPaths)
+		if t.Region != 0 {
+			times = append(times, t)
+		}
+	}
+	r.RegionTimes = times
 }

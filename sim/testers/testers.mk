@@ -4,7 +4,7 @@ TESTER_SOURCES := $(filter-out testers/tester.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
 testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
-		$(OUT)/testers/libfunctions.so
+		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
@@ -40,3 +40,8 @@ $(OUT)/testers/libfunctions.so: testers/libfunctions/libfunctions.cpp
 $(OUT)/testers/libusdt.so: testers/libusdt/libusdt.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libusdt.d -shared -o $@ $<
+
+# Named as what it imitates.
+$(OUT)/testers/libc10_cuda.so: testers/libc10_cuda/libc10_cuda.c
+	@mkdir -p $(@D) $(OBJ)/testers
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libc10_cuda.d -shared -o $@ $<

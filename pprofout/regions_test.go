@@ -1,0 +1,67 @@
+package pprofout
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"stageprof/recording/recordingtest"
+)
+
+// Regions are the callers of the native caller. The one whose code made the call
+// is that caller, and is there once.
+func TestRegionsAreCallers(t *testing.T) {
+	const class = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::"
+	want := map[string]int64{
+		"stage:forward;cuLaunchKernel":                                      1000,
+		"stage:forward;" + class + "malloc;" + class + "map_block;cuMemMap": 40,
+		"stage:forward;" + class + "malloc;cuMemMap":                        3,
+		"stage:trim;" + class + "release_cached_blocks;cudaFree;cuMemUnmap": 60,
+		"stage:none;" + class + "release_cached_blocks;cuMemUnmap":          5,
+	}
+	got := map[string]int64{}
+	for stack, v := range values(makeProfile(t, recordingtest.Regions(), Options{StageFrames: true})) {
+		got[stack] = v[callsColumn]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("calls by stack (-want +got):\n%s", diff)
+	}
+}
+
+// Regions move no call to another row: without them the profile's sums are the
+// same.
+func TestRegionsDivide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	for range 50 {
+		r := recordingtest.Random(rng)
+		var with, without int64
+		for _, s := range makeProfile(t, r, Options{}).Sample {
+			with += s.Value[callsColumn]
+		}
+		for i := range r.Calls {
+			r.Calls[i].Region = 0
+		}
+		for _, s := range makeProfile(t, r, Options{}).Sample {
+			without += s.Value[callsColumn]
+		}
+		if with != without {
+			t.Fatalf("%d calls with regions, %d without", with, without)
+		}
+	}
+}
+
+// What found no room in the kernel side's tables has a frame of its own.
+func TestOtherRegions(t *testing.T) {
+	b := recordingtest.New()
+	id := b.Region("f")
+	b.Call(b.Thread(1, "t"), "a", b.Symbol("cuMemMap"), 3, time.Millisecond, 0).Region = id
+	b.Recording().RegionPaths[id].Regions = []int{-1, 0}
+	for stack := range values(makeProfile(t, b.Recording(), Options{})) {
+		if !strings.Contains(stack, "(other regions);f;cuMemMap") {
+			t.Errorf("stack %q", stack)
+		}
+	}
+}
