@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -69,7 +70,28 @@ func isLibrary(file, library string) bool {
 // matches tells whether a symbol, or the function that it is a copy of, has the
 // pattern's name.
 func (p functionPattern) matches(symbol string) bool {
+	if strings.Contains(p.symbol, "::") {
+		return p.matchesSource(symbol)
+	}
 	return glob(p.symbol, symbol) || glob(p.symbol, original(symbol))
+}
+
+// matchesSource compares a C++ function's name as it stands in its source, or
+// the end of it, without parameters. What the pattern consists of is looked for
+// first: to turn the names of all symbols into those of the source takes long.
+func (p functionPattern) matchesSource(symbol string) bool {
+	for _, piece := range strings.FieldsFunc(p.symbol, func(r rune) bool { return r == ':' || r == '*' }) {
+		if isIdentifier(piece) && !strings.Contains(symbol, piece) {
+			return false
+		}
+	}
+	name := displayName(symbol)
+	return glob(p.symbol, name) || glob("*::"+p.symbol, name)
+}
+
+// isIdentifier tells whether a piece of a name is the same in a symbol.
+func isIdentifier(piece string) bool {
+	return !strings.ContainsFunc(piece, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 // glob matches a text with a pattern in which "*" stands for anything.

@@ -44,9 +44,9 @@ stages per thread. "stageprof doctor --pid PID" says what a process offers.
 
 usdt:LIB:PROVIDER:BEGIN,END makes stages of a pair of static probes, named by the
 first argument of BEGIN if that is a text. function:LIB:SYMBOL makes a stage of a
-native function: SYMBOL is a symbol's name, in which * stands for anything. LIB is
-the name of a mapped file, or the end of its path. Each of a function's returns
-costs about 5 µs.
+native function: SYMBOL is a symbol's name, in which * stands for anything, or the
+end of a C++ function's name in the source (Class::method). LIB is the name of a
+mapped file, or the end of its path. Each of a function's returns costs about 5 µs.
 
 --regions and --region follow functions that are no stages: driver calls inside
 them get them as callers. torch is PyTorch's allocator without its malloc and free,
