@@ -45,8 +45,9 @@ void give_too(long number, void (*work)(void)) {
     given[count++ % MOST] = pointer;
     work();
     if (number > 0 && pytorch_malloc_semaphore)
-        POINT("malloc", "-8@%[pointer] -1@%[device] -8@%[size] -8@%[stream]",
-              [pointer] "r"(pointer), [device] "q"((int8_t)0), [size] "r"(number), [stream] "r"(0L));
+        POINT("malloc",
+              "-8@%[pointer] -1@%[device] -8@%[size] -8@%[stream]", [pointer] "r"(pointer),
+              [device] "q"((int8_t)0), [size] "r"(number), [stream] "r"(0L));
 }
 
 // Takes so many back, the last one first.
