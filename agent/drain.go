@@ -508,12 +508,12 @@ func (d *drain) addLosses() error {
 	for _, c := range d.r.Calls {
 		counted += c.Count
 	}
-	d.r.Seen = &recording.Seen{Calls: t.entered()}
 	if d.live {
-		t = t.inFlight(counted)
+		t = t.snapshot(counted, d.inCall())
 	}
+	d.r.Seen = &recording.Seen{Calls: t.entered()}
 	d.r.Losses = t.losses(counted)
-	d.addLoss(reasonSpansDropped, "other", d.spans.dropped, d.spans.help())
+	d.addLoss(recording.LossSpansNotKept, "other", d.spans.dropped, d.spans.help())
 	var names, threads uint64
 	for _, r := range d.registries {
 		n, t := r.overflows(d.process)
@@ -525,6 +525,16 @@ func (d *drain) addLosses() error {
 		"the marker library had no room for further threads; they began no stages")
 	sortLosses(d.r.Losses)
 	return nil
+}
+
+// inCall is how many threads were in a call.
+func (d *drain) inCall() (n uint64) {
+	for i := range d.states {
+		if d.states[i].Sp != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (d *drain) addLoss(reason, kind string, count uint64, help string) {

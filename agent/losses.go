@@ -66,7 +66,6 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 // Losses that are known only in user space.
 const (
 	reasonUnaccounted    = "unaccounted"
-	reasonSpansDropped   = "spans_not_kept"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
 )
@@ -104,13 +103,14 @@ func (t tally) lostCalls() uint64 {
 	return n
 }
 
-// inFlight turns the calls that are in no row and no loss into ones that are
-// still running, as most of them are while the window is open. counted is the
-// sum of the rows.
-func (t tally) inFlight(counted uint64) tally {
-	if done := counted + t.lostCalls(); t.entered() > done {
-		t[bpf.ProbeCounterLOST_IN_FLIGHT] += t.entered() - done
-	}
+// snapshot leaves out the calls that came while the rows were read, up to counted
+// of them. Of those that are in no row, as many are running as threads were in a
+// call.
+func (t tally) snapshot(counted, inCall uint64) tally {
+	done := counted + t.lostCalls()
+	running := min(t.entered()-min(done, t.entered()), inCall)
+	t[bpf.ProbeCounterCOUNT_ENTERED] = done + running
+	t[bpf.ProbeCounterLOST_IN_FLIGHT] += running
 	return t
 }
 

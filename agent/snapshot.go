@@ -19,9 +19,9 @@ var ErrClosed = errors.New("the recording was closed")
 //
 // Each row is read in a moment of its own and is whole; from snapshot to snapshot
 // no count and no sum of a row decreases, complete and partial spans taken
-// together. Calls that are running, and those that have returned since their row
-// was read, are the loss recording.LossInFlight. A span that ended while the
-// stages were read is either closed or open, never both or none.
+// together. Calls that are running are the loss recording.LossInFlight; those that
+// were entered or returned while the rows were read are left to the next snapshot.
+// A span that ended meanwhile is either closed or open, never both or none.
 func (s *Session) Snapshot() (*recording.Recording, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

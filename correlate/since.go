@@ -558,16 +558,36 @@ func (d *interval) subtractLosses() {
 		if k := (key{l.Kind, l.Reason}); k != inFlight {
 			subtractUpTo(&l.Count, before[k])
 		}
+		if l.Reason == recording.LossSpansNotKept { // those from before are forgotten meanwhile too
+			l.Count = min(l.Count, d.spansMissing())
+		}
 		if l.Count > 0 {
 			d.r.Losses = append(d.r.Losses, l)
 		}
 	}
 	if d.later.Seen != nil && d.earlier.Seen != nil {
-		seen := *d.later.Seen
-		subtractUpTo(&seen.Calls, d.earlier.Seen.Calls)
-		seen.Calls += before[inFlight]
-		d.r.Seen = &seen
+		calls := add(d.later.Seen.Calls, before[inFlight])
+		subtractUpTo(&calls, d.earlier.Seen.Calls)
+		d.r.Seen = &recording.Seen{Calls: calls}
 	}
+}
+
+// spansMissing is how many spans of threads ended in the interval and are in sums
+// only.
+func (d *interval) spansMissing() uint64 {
+	var ended uint64
+	for i := range d.r.Stages {
+		if s := &d.r.Stages[i]; s.Thread != -1 {
+			ended += s.Count + s.PartialCount
+		}
+	}
+	listed := uint64(len(d.r.Spans))
+	for i := range d.r.Open {
+		if d.r.Open[i].Thread != -1 {
+			listed++
+		}
+	}
+	return ended - min(listed, ended)
 }
 
 func (d *interval) subtractOverhead() {

@@ -357,6 +357,35 @@ func TestSinceKeepsOldCalls(t *testing.T) {
 	}
 }
 
+// Spans that were forgotten in the interval are missing in it only if they ended
+// in it.
+func TestSinceOfForgottenSpans(t *testing.T) {
+	snapshot := func(spans, kept, forgotten uint64) *recording.Recording {
+		b := recordingtest.New()
+		thread := b.Thread(1, "t")
+		r := b.Recording()
+		b.Spans(thread, "step", spans, ms, 0)
+		for i := spans - kept; i < spans; i++ {
+			r.Spans = append(r.Spans, recording.Span{Thread: thread, BeginNS: i, WallNS: uint64(ms)})
+		}
+		b.Loss("other", recording.LossSpansNotKept, forgotten, "forgotten")
+		return r
+	}
+	for _, test := range []struct{ later, want uint64 }{{12, 0}, {25, 5}} {
+		got, err := Since(snapshot(10, 10, 0), snapshot(test.later, 10, test.later-10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := uint64(0)
+		for _, l := range got.Losses {
+			missing += l.Count
+		}
+		if missing != test.want || uint64(len(got.Spans)) != test.later-10-test.want {
+			t.Errorf("%d spans: %d of the interval's are kept, losses %+v", test.later, len(got.Spans), got.Losses)
+		}
+	}
+}
+
 func TestSinceOfGPUs(t *testing.T) {
 	snapshot := func(samples int, percent, watts, joules float64) *recording.Recording {
 		r := recordingtest.New().Recording()

@@ -30,7 +30,7 @@ const (
 )
 
 // Poller reads NVML at a steady pace between Start and Stop. Its methods are
-// not for concurrent use.
+// not for concurrent use, but for Latest.
 type Poller struct {
 	lib      library
 	driver   string
@@ -133,6 +133,17 @@ func (p *Poller) Start(ctx context.Context) {
 		defer close(p.done)
 		p.run(ctx)
 	}()
+}
+
+// Latest is what the devices said last: the values of the last
+// sample instead of means, and the energy since Start. It may be called at any
+// time, by several goroutines.
+func (p *Poller) Latest() *recording.GPU {
+	g := &recording.GPU{Driver: p.driver, Devices: make([]recording.Device, len(p.samplers))}
+	for i, s := range p.samplers {
+		g.Devices[i] = s.now()
+	}
+	return g
 }
 
 // run samples every device each period, and once more at the end, so that a

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"stageprof/recording"
 )
@@ -14,6 +15,8 @@ type sampler struct {
 	row         recording.Device // identity, later the summary
 	unsupported [metricCount]bool
 
+	mu          sync.Mutex          // guards what follows
+	latest      [metricCount]uint64 // the last good sample
 	sums        [metricCount]uint64 // over good samples, for the means
 	energyKnown bool                // the counter was read when the window began
 	firstEnergy uint64
@@ -51,6 +54,8 @@ func (s *sampler) begin() {
 		s.fail(energy, err)
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.energyKnown = true
 	s.firstEnergy, s.lastEnergy = v, v
 }
@@ -70,6 +75,9 @@ func (s *sampler) sample() {
 		}
 		now[m] = v
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest = now
 	for m, v := range now {
 		s.sums[m] += v
 	}
@@ -79,12 +87,28 @@ func (s *sampler) sample() {
 }
 
 func (s *sampler) fail(m metric, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.failed++
 	s.lastErr = fmt.Errorf("reading the %s: %w", m, err)
 }
 
+// now is the last good sample in place of means; the energy is that since the
+// beginning.
+func (s *sampler) now() recording.Device {
+	row := s.summary()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row.UtilizationPct = float64(s.latest[utilization])
+	row.PowerW = float64(s.latest[power]) / 1e3
+	row.MemoryUsed = s.latest[memoryUsed]
+	return row
+}
+
 // summary is the device's row of the Recording.
 func (s *sampler) summary() recording.Device {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	row := s.row
 	row.Samples = s.good
 	if s.good > 0 {
@@ -100,6 +124,8 @@ func (s *sampler) summary() recording.Device {
 
 // notes says what is missing from the summary, in plain clauses.
 func (s *sampler) notes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var notes, missing []string
 	for m := range metricCount {
 		if s.unsupported[m] {

@@ -319,8 +319,12 @@ type SpanCall struct {
 }
 
 // LossInFlight is the reason of calls that had begun and not returned when the
-// window ended; in a snapshot also of those that returned while it was read.
+// window ended, or when the snapshot was taken.
 const LossInFlight = "in_flight_at_end"
+
+// LossSpansNotKept is the reason of spans that are in the sums, but not among those
+// that are kept one by one.
+const LossSpansNotKept = "spans_not_kept"
 
 // Loss counts what was seen but could not be accounted.
 type Loss struct {

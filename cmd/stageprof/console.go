@@ -69,6 +69,17 @@ func (c *console) setStatus(format string, args ...any) {
 	c.status = status
 }
 
+// logLevel is how much is logged.
+func logLevel(quiet, verbose bool) slog.Level {
+	switch {
+	case quiet:
+		return slog.LevelWarn
+	case verbose:
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
 // logger gives a log on the console. The time is left out: the lines are read
 // as they appear.
 func (c *console) logger(level slog.Level) *slog.Logger {

@@ -105,15 +105,8 @@ type recorder struct {
 }
 
 func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
-	level := slog.LevelInfo
-	switch {
-	case c.Quiet:
-		level = slog.LevelWarn
-	case c.Verbose:
-		level = slog.LevelDebug
-	}
 	console := newConsole(stderr)
-	return &recorder{config: c, stdout: stdout, console: console, log: console.logger(level)}
+	return &recorder{config: c, stdout: stdout, console: console, log: console.logger(logLevel(c.Quiet, c.Verbose))}
 }
 
 // run records until the window ends or the first interrupt; the second one

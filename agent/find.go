@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"stageprof/agent/target"
+)
+
+// Errors of Find.
+var (
+	// ErrNoMatch: no process with a CUDA driver matches.
+	ErrNoMatch = errors.New("no process that has mapped a CUDA driver matches")
+	// ErrManyMatch: it can't be told which process is meant.
+	ErrManyMatch = errors.New("more than one process matches")
+)
+
+// Find returns the one process that has mapped a CUDA driver and whose name or
+// command line a pattern matches.
+func Find(pattern *regexp.Regexp) (int, error) {
+	pids, err := target.Find(pattern)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(pids) == 0:
+		return 0, fmt.Errorf("%w %q", ErrNoMatch, pattern)
+	case len(pids) > 1:
+		return 0, fmt.Errorf("%w %q: %v", ErrManyMatch, pattern, pids)
+	}
+	return pids[0], nil
+}

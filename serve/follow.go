@@ -1,0 +1,163 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+)
+
+// Session is a recording that goes on: an agent.Session.
+type Session interface {
+	// Snapshot returns what was seen so far; after Wait, what Wait returned.
+	Snapshot() (*recording.Recording, error)
+	// Wait returns when the target has ended or the context is done.
+	Wait(context.Context) (*recording.Recording, error)
+	Close() error
+}
+
+// Opener finds a target and begins to record it. An error that wraps ErrNoTarget
+// says that there is none now.
+type Opener func(context.Context) (Session, error)
+
+// ErrNoTarget: there is no process to record now.
+var ErrNoTarget = errors.New("no process is being recorded")
+
+// retryInterval is how often a target is looked for.
+const retryInterval = time.Second
+
+// follower records one target after the other and keeps the sums of all.
+type follower struct {
+	open   Opener
+	follow bool
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	session Session // the present one, or the last one; nil before the first
+	up      bool    // the session records
+	targets int
+	sums    sums
+}
+
+// run records until the context is done. Without follow it returns when the
+// first target has ended.
+func (f *follower) run(ctx context.Context) error {
+	for {
+		session, err := f.next(ctx)
+		if err != nil || session == nil {
+			return err
+		}
+		err = f.record(ctx, session)
+		if ctx.Err() != nil || !f.follow {
+			return err
+		}
+		if err != nil {
+			f.log.Warn("the recording ended with an error", "error", err)
+		}
+	}
+}
+
+// next opens a target. It returns no session when the context is done. What is
+// wrong with the first target is an error; later ones are tried again.
+func (f *follower) next(ctx context.Context) (Session, error) {
+	last := ""
+	for {
+		session, err := f.open(ctx)
+		switch {
+		case ctx.Err() != nil:
+			if session != nil {
+				return nil, session.Close()
+			}
+			return nil, nil
+		case err == nil:
+			return session, nil
+		case !f.follow || (f.targets == 0 && !errors.Is(err, ErrNoTarget)):
+			return nil, err
+		}
+		if text := err.Error(); text != last {
+			f.log.Info("waiting for a process to record", "reason", text)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+func (f *follower) record(ctx context.Context, session Session) error {
+	f.mu.Lock()
+	f.session, f.up = session, true
+	f.targets++
+	f.mu.Unlock()
+	if r, err := session.Snapshot(); err == nil {
+		f.log.Info("recording", "pid", r.Target.PID, "comm", r.Target.Comm)
+	}
+
+	final, err := session.Wait(ctx)
+	f.mu.Lock()
+	f.up = false
+	if final != nil {
+		f.sums.add(correlate.Build(final))
+		f.sums.settle()
+	}
+	f.mu.Unlock()
+	if final != nil {
+		f.log.Info("the recording ended", "pid", final.Target.PID, "reason", final.Window.End, "after", final.Window.Duration)
+	}
+	return errors.Join(err, session.Close())
+}
+
+// current is the session to take snapshots of, and whether it records.
+func (f *follower) current() (Session, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session, f.up
+}
+
+// snapshot returns what was seen of the present target, or of the last one, and
+// whether it is still being recorded.
+func (f *follower) snapshot() (*recording.Recording, bool, error) {
+	session, up := f.current()
+	r, err := take(session)
+	return r, up, err
+}
+
+// take takes a snapshot of a session, if there is one.
+func take(session Session) (*recording.Recording, error) {
+	if session == nil {
+		return nil, ErrNoTarget
+	}
+	r, err := session.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("reading the recording: %w", err)
+	}
+	return r, nil
+}
+
+// counters brings the sums up to date and hands them to a function. The ledger is
+// nil when there was no target yet.
+func (f *follower) counters(each func(s *sums, l *correlate.Ledger, up bool, targets int)) error {
+	session, _ := f.current()
+	r, err := take(session)
+	if err != nil && !errors.Is(err, ErrNoTarget) {
+		return err
+	}
+	var ledger *correlate.Ledger
+	if r != nil {
+		ledger = correlate.Build(r)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// A target that has ended meanwhile is in the sums already.
+	if f.up && f.session == session && ledger != nil {
+		f.sums.add(ledger)
+	}
+	each(&f.sums, ledger, f.up, f.targets)
+	return nil
+}

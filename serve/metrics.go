@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+)
+
+// described is a family's name, help and label names.
+type described struct {
+	name, help string
+	labels     []string
+}
+
+var callLabels = []string{"stage", "symbol", "gil", "attribution"}
+
+var counters = [families]described{
+	driverCalls:      {"stageprof_driver_calls_total", "CUDA driver calls that have returned.", callLabels},
+	driverSeconds:    {"stageprof_driver_seconds_total", "Host time inside CUDA driver calls, without the probes' own.", callLabels},
+	driverCPUSeconds: {"stageprof_driver_cpu_seconds_total", "The part of stageprof_driver_seconds_total that the thread was on a CPU.", callLabels},
+	driverErrors:     {"stageprof_driver_errors_total", "CUDA driver calls that returned an error.", callLabels},
+	driverBytes:      {"stageprof_driver_requested_bytes_total", "Bytes that successful CUDA driver calls asked for.", callLabels},
+	stagePartSeconds: {"stageprof_stage_part_seconds_total", "Time of threads in a stage, outside the stages inside it, by what they did.", []string{"stage", "part"}},
+	stageSeconds:     {"stageprof_stage_seconds_total", "Wall time of spans of a stage, the stages inside it included.", []string{"stage"}},
+	stageSpans:       {"stageprof_stage_spans_total", "Spans of a stage that have ended.", []string{"stage"}},
+	callsSeen:        {"stageprof_driver_calls_seen_total", "CUDA driver calls that have begun.", nil},
+	lost:             {"stageprof_lost_total", "What was seen and could not be accounted.", []string{"kind", "reason"}},
+	probeSeconds:     {"stageprof_probe_seconds_total", "Time that the probes have cost the target, by calibration.", nil},
+	recordedSeconds:  {"stageprof_recorded_seconds_total", "Time during which a target was recorded.", nil},
+}
+
+// The metrics that are no sums over targets.
+var (
+	targetUp   = desc("stageprof_target_up", "Whether a process is being recorded.")
+	targetInfo = desc("stageprof_target_info", "The process that is being recorded.", "pid", "comm", "rank")
+	targets    = desc("stageprof_targets_total", "Processes that were recorded, the present one included.")
+	inFlight   = desc("stageprof_driver_calls_in_flight", "CUDA driver calls that are running.")
+	kernel     = desc("stageprof_kernel_memory_bytes", "Memory of the kernel's tables.")
+	build      = desc("stageprof_build_info", "The version of stageprof.", "version")
+
+	gpuLabels      = []string{"gpu", "uuid", "name"}
+	gpuUtilization = desc("stageprof_gpu_utilization_ratio", "Share of NVML's sampling period in which some kernel of any process ran.", gpuLabels...)
+	gpuMemoryUsed  = desc("stageprof_gpu_memory_used_bytes", "Memory allocated on the device, by any process.", gpuLabels...)
+	gpuMemory      = desc("stageprof_gpu_memory_bytes", "Memory of the device.", gpuLabels...)
+	gpuPower       = desc("stageprof_gpu_power_watts", "The board's draw.", gpuLabels...)
+	gpuEnergy      = desc("stageprof_gpu_energy_joules_total", "Energy since the server began.", gpuLabels...)
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// collector makes a scrape of what the follower knows.
+type collector struct {
+	*Server
+	families [families]*prometheus.Desc
+}
+
+func newCollector(s *Server) *collector {
+	c := &collector{Server: s}
+	for f, d := range counters {
+		c.families[f] = desc(d.name, d.help, d.labels...)
+	}
+	return c
+}
+
+// Describe announces nothing: what there is depends on the target and on NVML.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		for i := range labels {
+			labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+		}
+		m, err := prometheus.NewConstMetric(d, kind, v, labels...)
+		if err != nil {
+			m = prometheus.NewInvalidMetric(d, err)
+		}
+		ch <- m
+	}
+	send(build, prometheus.GaugeValue, 1, c.config.Version)
+	err := c.follower.counters(func(s *sums, l *correlate.Ledger, up bool, n int) {
+		s.each(func(f family, key labels, v float64) {
+			send(c.families[f], prometheus.CounterValue, v, append([]string(nil), key[:len(counters[f].labels)]...)...)
+		})
+		send(targets, prometheus.CounterValue, float64(n))
+		send(targetUp, prometheus.GaugeValue, truth(up))
+		if l != nil {
+			collectTarget(send, l.Source, up)
+		}
+	})
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(targetUp, err)
+	}
+	if c.config.GPU != nil {
+		collectGPU(send, c.config.GPU.Latest())
+	}
+}
+
+type sender func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string)
+
+func collectTarget(send sender, r *recording.Recording, up bool) {
+	running := uint64(0)
+	for _, loss := range r.Losses {
+		if up && loss.Reason == recording.LossInFlight {
+			running = loss.Count
+		}
+	}
+	send(inFlight, prometheus.GaugeValue, float64(running))
+	if up {
+		send(targetInfo, prometheus.GaugeValue, 1, strconv.Itoa(r.Target.PID), r.Target.Comm, strconv.Itoa(r.Target.Rank))
+		send(kernel, prometheus.GaugeValue, float64(r.Overhead.KernelBytes))
+	}
+}
+
+func collectGPU(send sender, g *recording.GPU) {
+	for _, d := range g.Devices {
+		id := []string{strconv.Itoa(d.Index), d.UUID, d.Name}
+		send(gpuMemory, prometheus.GaugeValue, float64(d.MemoryTotal), id...)
+		if d.Samples == 0 {
+			continue
+		}
+		send(gpuUtilization, prometheus.GaugeValue, d.UtilizationPct/100, id...)
+		send(gpuMemoryUsed, prometheus.GaugeValue, float64(d.MemoryUsed), id...)
+		send(gpuPower, prometheus.GaugeValue, d.PowerW, id...)
+		send(gpuEnergy, prometheus.CounterValue, d.EnergyJ, id...)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
