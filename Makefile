@@ -56,9 +56,9 @@ test: all ## every test that needs no PyTorch and no browser (as root: they load
 	@scripts/test.sh
 
 .PHONY: test-browser
-test-browser: ## the HTML page in a headless Chromium (a 64 MB package)
+test-browser: ## the HTML pages in a headless Chromium (a 64 MB package)
 	$(NEED) go browser
-	go test -count=1 -tags browser ./report/html
+	go test -count=1 -tags browser ./report/html ./serve
 
 .PHONY: test-torch
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth
