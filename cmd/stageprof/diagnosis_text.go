@@ -103,7 +103,9 @@ func (p *process) writeText(w io.Writer) {
 		rows = append(rows, []string{"markers", m.String()})
 	}
 	for _, source := range slices.Sorted(maps.Keys(p.Sources)) {
-		rows = append(rows, []string{source, strings.Join(p.Sources[source], ", ")})
+		for _, offered := range p.Sources[source] {
+			rows = append(rows, []string{source, offered})
+		}
 	}
 	for _, warning := range p.Warnings {
 		rows = append(rows, []string{"warning", warning})

@@ -146,6 +146,9 @@ static struct stageprof_thread *take(void) {
     struct stageprof_thread *t = inherited(tid);
     if (t == NULL)
         t = take_free(tid);
+    // Others can have taken the last one meanwhile; then those of the dead are left.
+    if (t == NULL && may_have_free())
+        t = take_free(tid);
     if (t != NULL && exit_key_made)
         pthread_setspecific(exit_key, t);
     return t;
