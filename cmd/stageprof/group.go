@@ -23,7 +23,7 @@ type groupFlags struct {
 }
 
 func (g *groupFlags) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&g.Names, "by", nil, "print a table of calls by these instead: "+list(dimensionNames()))
+	f.StringSliceVar(&g.Names, "by", nil, "print a table of calls by these `properties` instead")
 	f.StringVar(&g.Sort, "sort", "", "with --by: sort by this `column` (default \"cuda\")")
 	f.StringVar(&g.Match, "match", "", "with --by: only groups whose key matches this `regexp`")
 	f.IntVar(&g.Top, "top", 0, "with --by: only the first `N` groups (0: all)")
