@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stageprof/agent"
+	"stageprof/agent/probe"
+	"stageprof/correlate"
 	"stageprof/recording"
 )
 
@@ -187,4 +190,85 @@ func TestRegionSetsAbsent(t *testing.T) {
 	if err := config.Validate(); !errors.Is(err, agent.ErrUsage) {
 		t.Errorf("an unknown set: %v", err)
 	}
+}
+
+// What costs a thread more than a hundredth of its time is said.
+func TestDearRegions(t *testing.T) {
+	p := startFunctions(t)
+	r := record(t, agent.Config{PID: p.PID, Probes: "launch", Regions: libraryRegions("plain", "often")})
+	p.order("w call often 20000")
+	got := r.interrupt()
+	p.end()
+	if executions(got)[" | often>plain"] != (spanCount{20000, 0}) {
+		t.Errorf("executions: %v", executions(got))
+	}
+	warnings := strings.Join(got.Warnings, "\n")
+	if !strings.Contains(warnings, `following "plain" costs a thread`) || strings.Contains(warnings, `following "often"`) {
+		t.Errorf("warnings:\n%s", warnings)
+	}
+	if got.Overhead.Followed != 20001 {
+		t.Errorf("%d executions", got.Overhead.Followed)
+	}
+}
+
+// Perf events give the same.
+func TestRegionsByPerfEvents(t *testing.T) {
+	p := startFunctions(t)
+	r := record(t, agent.Config{
+		PID: p.PID, Probes: "cuLaunchKernel", Mechanism: probe.PerfEvent, Regions: libraryRegions("outer", "inner"), StagesFrom: stagesFrom("split"),
+	})
+	p.order("w call outer 2", "w call split -1", "w call split 1")
+	got := r.interrupt()
+	p.end()
+	expectRegions(t, got, map[string]uint64{" | outer": 1, " | outer>inner": 4, "split | ": 2, " | ": 1},
+		map[string]spanCount{" | outer": {1, 0}, " | outer>inner": {2, 0}})
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "split"}: {2, 0}})
+	expectNoLosses(t, got)
+}
+
+// Snapshots of an open window, and threads that end in it.
+func TestRegionsInSnapshots(t *testing.T) {
+	p := startFunctions(t)
+	config := agent.Config{PID: p.PID, Probes: "launch", Regions: libraryRegions("plain", "inner"), Live: true}
+	session, err := agent.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.Wait(ctx)
+		ended <- err
+	}()
+	p.order("w call plain 0", "w call inner 2")
+	before, err := session.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.order("w call plain 0", "w exit", "main start v", "v call plain 0")
+	after, err := session.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	since, err := correlate.Since(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		r    *recording.Recording
+		want map[string]spanCount
+	}{
+		{before, map[string]spanCount{" | plain": {1, 0}, " | inner": {1, 0}}},
+		{after, map[string]spanCount{" | plain": {3, 0}, " | inner": {1, 0}}},
+		{since, map[string]spanCount{" | plain": {2, 0}}},
+	} {
+		if diff := cmp.Diff(test.want, executions(test.r)); diff != "" {
+			t.Errorf("executions (-want +got):\n%s", diff)
+		}
+	}
+	stop()
+	if err := errors.Join(<-ended, session.Close()); err != nil {
+		t.Error(err)
+	}
+	p.end()
 }

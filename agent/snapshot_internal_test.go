@@ -97,11 +97,14 @@ func TestFoldKeepsSums(t *testing.T) {
 		r.add(map[uint32]bpf.ProbeThreadInfo{serial: {Tid: 7}},
 			map[bpf.ProbeCallKey]bpf.ProbeCallRow{{Thread: serial, Symbol: 3}: {Count: 2, Wall: 10, Min: uint64(serial), Max: 100 - uint64(serial)}},
 			map[bpf.ProbeStageKey]bpf.ProbeStageRow{{Thread: serial, Path: 5}: {Count: 1, Wall: 20, PartialCount: 1, Min: 4, Max: uint64(serial)}})
+		r.addRegions(
+			map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{{Thread: serial, Region: 4}: {Count: 3, Wall: 30, Min: 9, Max: uint64(serial), PartialCount: 1}},
+			map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{{Thread: serial, Path: 6}: {Count: 1, Bytes: 5, Freed: 2, FreedBytes: 7, FreedUnknown: 1}})
 	}
 	for want := threads; want > 0; {
 		r.fold(map[uint32]bool{0: true})
 		want -= (want + 1) / 2
-		if len(r.serials) != want || r.rows != 2*want {
+		if len(r.serials) != want || r.rows != 4*want {
 			t.Errorf("%d threads with %d rows are left, want %d", len(r.serials), r.rows, want)
 		}
 	}
@@ -115,5 +118,15 @@ func TestFoldKeepsSums(t *testing.T) {
 	stage := r.stages[bpf.ProbeStageKey{Thread: foldedThread, Path: 5}]
 	if len(r.stages) != 1 || stage.Count != threads || stage.PartialCount != threads || stage.Max != threads-1 {
 		t.Errorf("stages: %+v", r.stages)
+	}
+	region := r.regions[bpf.ProbeRegionKey{Thread: foldedThread, Region: 4}]
+	if want := (bpf.ProbeRegionRow{Count: 3 * threads, Wall: 30 * threads, Min: 9, Max: threads - 1, PartialCount: threads}); len(r.regions) != 1 || region != want {
+		t.Errorf("regions: %+v", r.regions)
+	}
+	allocation := r.allocations[bpf.ProbeAllocationKey{Thread: foldedThread, Path: 6}]
+	if want := (bpf.ProbeAllocationRow{
+		Count: threads, Bytes: 5 * threads, Freed: 2 * threads, FreedBytes: 7 * threads, FreedUnknown: threads,
+	}); len(r.allocations) != 1 || allocation != want {
+		t.Errorf("allocations: %+v", r.allocations)
 	}
 }
