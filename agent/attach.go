@@ -56,6 +56,9 @@ func (s *Session) load() error {
 	}
 	probe.Prepare(spec, s.mechanism)
 	s.prepareAllocations(spec)
+	if s.config.PythonStacks == PythonStacksAll {
+		spec.Maps["python_samples"].MaxEntries = roomForAll
+	}
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
 	}
@@ -70,7 +73,16 @@ func (s *Session) load() error {
 		return err
 	}
 	s.spans = spans
-	return errors.Join(s.setStageMatch(), s.setGIL(s.plan.Python))
+	if s.samples, err = newSampleReader(s.objects.PythonSamples); err != nil {
+		return err
+	}
+	return errors.Join(s.setStageMatch(), s.setPython())
+}
+
+// setPython tells the kernel side how to read the interpreter that the plan is
+// about.
+func (s *Session) setPython() error {
+	return errors.Join(s.setGIL(s.plan.Python), s.setStacks(s.plan.Python))
 }
 
 var gilReadings = map[gil.Method]bpf.ProbeGilReading{

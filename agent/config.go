@@ -53,6 +53,9 @@ type Config struct {
 	// Allocations asks for what PyTorch's CUDA allocator gives to tensors.
 	Allocations bool
 
+	// PythonStacks says of which calls the Python stack is read; "": sampled.
+	PythonStacks PythonStacks
+
 	Wait bool // for the driver to be mapped, instead of ErrNoDriver
 	// Live: the window may be open for a long time, and be looked at meanwhile
 	// with Snapshot. Of the single spans the latest are kept instead of the
@@ -68,6 +71,21 @@ type Config struct {
 	// probes may be still on then: perf events take long to remove.
 	Recorded func(*recording.Recording) error
 	Log      *slog.Logger // nil: slog.Default()
+}
+
+// PythonStacks says of which calls the Python stack is read.
+type PythonStacks string
+
+// The choices.
+const (
+	PythonStacksOff     PythonStacks = "off"
+	PythonStacksSampled PythonStacks = "sampled" // of few, so that they cost next to nothing
+	PythonStacksAll     PythonStacks = "all"
+)
+
+// PythonStacksChoices lists them.
+func PythonStacksChoices() []PythonStacks {
+	return []PythonStacks{PythonStacksOff, PythonStacksSampled, PythonStacksAll}
 }
 
 // Progress is what a recording has seen so far.
@@ -118,6 +136,12 @@ func (c *Config) Validate() error {
 	}
 	if _, err := compileStageMatch(c.StageMatch); err != nil {
 		return err
+	}
+	if c.PythonStacks == "" {
+		c.PythonStacks = PythonStacksSampled
+	}
+	if !slices.Contains(PythonStacksChoices(), c.PythonStacks) {
+		return fmt.Errorf("%w: Python stacks %q is none of %v", ErrUsage, c.PythonStacks, PythonStacksChoices())
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -24,6 +24,10 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	if err != nil {
 		return nil, err
 	}
+	// At once: the code objects of the last samples may not be there for long.
+	if err := s.samples.read(); err != nil {
+		s.warnings = append(s.warnings, err.Error())
+	}
 	cpu := agentCPU() - s.startCPU
 	// While the target's program is there, its latest libraries can still be named.
 	if end != recording.EndExec {
@@ -120,6 +124,7 @@ func (s *Session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 	if python := s.plan.Python; python.Path != "" {
 		r.Target.Python = &recording.Python{
 			Version: python.Version, Path: python.Path, GILMethod: python.Method.String(), GILReason: python.Reason,
+			Stacks: string(s.stacks()), StacksReason: s.stacksReason,
 		}
 	}
 	return r
@@ -136,17 +141,19 @@ type drain struct {
 	calls  map[bpf.ProbeCallKey]bpf.ProbeCallRow
 	stages map[bpf.ProbeStageKey]bpf.ProbeStageRow
 
-	modules *moduleTable
-	frames  map[uint64]int // by return address
-	threads map[uint32]int // by serial number
-	info    map[uint32]bpf.ProbeThreadInfo
-	paths   map[uint32]int // by the kernel side's number
-	parents map[uint32]bpf.ProbePathKey
-	text    map[uint64]string // names by address
-	byNames map[string]int    // paths by their names
-	rowOf   map[stageID]int   // rows of stages
-	regions regionTable
-	hits    hits
+	modules    *moduleTable
+	frames     map[uint64]int // by return address
+	threads    map[uint32]int // by serial number
+	info       map[uint32]bpf.ProbeThreadInfo
+	paths      map[uint32]int // by the kernel side's number
+	parents    map[uint32]bpf.ProbePathKey
+	text       map[uint64]string // names by address
+	byNames    map[string]int    // paths by their names
+	rowOf      map[stageID]int   // rows of stages
+	regions    regionTable
+	hits       hits
+	rowSamples map[bpf.ProbeCallKey][]recording.Sample
+	untrusted  uint64 // samples of Python code that may have been other code
 }
 
 // stageID is a key of the Recording's stages.
@@ -159,7 +166,7 @@ func (d *drain) run() error {
 	d.byNames, d.rowOf = map[string]int{}, map[stageID]int{}
 	d.regions, d.hits = d.newRegionTable(), hits{}
 	for _, step := range []func() error{
-		d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
+		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
 		d.addAllocations,
 	} {
 		if err := step(); err != nil {
@@ -334,7 +341,7 @@ func (d *drain) call(key bpf.ProbeCallKey, row *bpf.ProbeCallRow) recording.Call
 		Attribution: attributions[bpf.ProbeAttribution(key.Attribution)],
 		Region:      d.regions.path(key.Region),
 		Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
-		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist,
+		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist, Samples: d.rowSamples[key],
 	}
 }
 
@@ -514,6 +521,7 @@ func (d *drain) addLosses() error {
 	d.r.Seen = &recording.Seen{Calls: t.entered()}
 	d.r.Losses = t.losses(counted)
 	d.addLoss(recording.LossSpansNotKept, "other", d.spans.dropped, d.spans.help())
+	d.addSampleLosses()
 	var names, threads uint64
 	for _, r := range d.registries {
 		n, t := r.overflows(d.process)

@@ -13,14 +13,15 @@ import (
 	"stageprof/sim/simtest"
 )
 
-// interpreters returns every CPython 3.8 or newer on this machine.
+// interpreters returns every CPython 3.8 or newer on this machine, and those
+// whose paths STAGEPROF_TEST_PYTHONS lists.
 func interpreters(t *testing.T) []string {
 	t.Helper()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	found := filepath.SplitList(os.Getenv("STAGEPROF_TEST_PYTHONS"))
 	for _, pattern := range []string{filepath.Join(home, ".pyenv/versions/*/bin/python3"), "/usr/bin/python3.[0-9]*", "/usr/local/bin/python3.[0-9]*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,15 +18,18 @@ import (
 	"stageprof/sim/simtest"
 )
 
-// Every counter of the kernel side is either the number of calls or a loss with
-// a name of its own.
+// Every counter of the kernel side is either a number of what was seen or a loss
+// with a name of its own.
 func TestEveryLossHasAReason(t *testing.T) {
-	names := map[string]bool{reasonUnaccounted: true, reasonNamesOverflow: true, reasonThreadOverflow: true}
+	names := map[string]bool{
+		reasonUnaccounted: true, reasonNamesOverflow: true, reasonThreadOverflow: true, reasonCodeGone: true, reasonStacksDropped: true,
+	}
+	counts := []bpf.ProbeCounter{bpf.ProbeCounterCOUNT_ENTERED, bpf.ProbeCounterCOUNT_SAMPLES, bpf.ProbeCounterCOUNT_SAMPLE_TIME}
 	for which := range bpf.ProbeCounterCOUNTERS {
 		loss, ok := reasons[which]
-		if which == bpf.ProbeCounterCOUNT_ENTERED {
+		if slices.Contains(counts, which) {
 			if ok {
-				t.Errorf("the number of calls is the loss %q", loss.Reason)
+				t.Errorf("what is only counted is the loss %q", loss.Reason)
 			}
 			continue
 		}
@@ -40,12 +44,12 @@ func TestEveryLossHasAReason(t *testing.T) {
 			t.Errorf("reason %q is not lower case with underscores", loss.Reason)
 		}
 		switch loss.Kind {
-		case "calls", "spans", "names", "other":
+		case "calls", "spans", "names", "samples", "other":
 		default:
 			t.Errorf("%q is of kind %q", loss.Reason, loss.Kind)
 		}
 	}
-	if len(reasons) != int(bpf.ProbeCounterCOUNTERS)-1 {
+	if len(reasons) != int(bpf.ProbeCounterCOUNTERS)-len(counts) {
 		t.Errorf("%d reasons for %d counters", len(reasons), bpf.ProbeCounterCOUNTERS)
 	}
 }

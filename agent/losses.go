@@ -61,6 +61,12 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "too much was allocated at a time: the bytes of some frees are missing"},
 	bpf.ProbeCounterLOST_REGION_ROW: {Reason: "region_rows_full", Kind: "other",
 		Help: "the table of regions is full: the time spent in some is missing"},
+	bpf.ProbeCounterLOST_SAMPLE_STATE: {Reason: "no_state_for_python", Kind: "samples",
+		Help: "the kernel had no memory for reading a thread's Python stack"},
+	bpf.ProbeCounterLOST_SAMPLE_READ: {Reason: "python_stack_unreadable", Kind: "samples",
+		Help: "Python frames could not be followed: the interpreter's lists changed while they were read"},
+	bpf.ProbeCounterLOST_SAMPLE_ROOM: {Reason: "python_samples_full", Kind: "samples",
+		Help: "the ring buffer was full: the calls are in the totals, their Python stacks are not known"},
 }
 
 // Losses that are known only in user space.
@@ -68,6 +74,8 @@ const (
 	reasonUnaccounted    = "unaccounted"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
+	reasonCodeGone       = "python_code_gone"
+	reasonStacksDropped  = "python_stacks_not_kept"
 )
 
 // tally is the kernel side's counters, summed over all CPUs.

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"stageprof/bpf"
 	"stageprof/recording"
 )
 
@@ -17,6 +18,9 @@ func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) re
 	o := recording.Overhead{
 		AgentCPU: cpu, AgentRSS: residentSize(), Attach: s.attachTime, Detach: detach,
 		Calibration: s.calibration, Calibrated: s.costs != nil, ProbedSites: len(s.symbols), KernelBytes: s.kernelMemory(),
+	}
+	if t, err := readTally(s.objects.Counters); err == nil {
+		o.Samples, o.SamplesNS = t[bpf.ProbeCounterCOUNT_SAMPLES], t[bpf.ProbeCounterCOUNT_SAMPLE_TIME]
 	}
 	var calls uint64
 	var added float64
@@ -37,7 +41,7 @@ func (s *Session) kernelMemory() uint64 {
 		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
 		s.objects.ProcessStages, s.objects.Counters, s.objects.Texts,
 		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
-		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated,
+		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated, s.objects.PythonSamples,
 	} {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {

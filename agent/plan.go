@@ -11,6 +11,7 @@ import (
 	"stageprof/agent/elfsym"
 	"stageprof/agent/gil"
 	"stageprof/agent/probe"
+	"stageprof/agent/pystack"
 	"stageprof/agent/target"
 )
 
@@ -24,6 +25,7 @@ type Plan struct {
 	Rank     target.Rank
 	Selector probe.Selector
 	Python   gil.Plan
+	Stacks   string // why Python stacks can't be read, "" if they can or there is no Python
 	Drivers  []DriverPlan
 	Markers  []target.Image      // mapped marker libraries
 	Sources  map[string][]string // by Inspect: files that offer other stage sources, see Sources
@@ -76,6 +78,9 @@ func newPlan(process *target.Process, probes string) (*Plan, error) {
 	}
 	if plan.Python, err = gil.Detect(process); err != nil {
 		return nil, fmt.Errorf("looking for Python: %w", err)
+	}
+	if _, err := pystack.Find(process, plan.Python); err != nil && plan.Python.Method != gil.None {
+		plan.Stacks = err.Error()
 	}
 	drivers, err := process.Drivers()
 	if err != nil {

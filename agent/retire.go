@@ -70,7 +70,8 @@ func (s *Session) retire() error {
 	s.retired.add(ended, calls, stages)
 	s.retired.addRegions(regions, allocations)
 	if s.retired.rows > maxRetired || len(s.retired.serials) > maxRetired {
-		s.retired.fold(s.spans.threads())
+		old := s.retired.fold(s.spans.threads())
+		return s.samples.fold(old)
 	}
 	return nil
 }
@@ -120,11 +121,11 @@ func (r *retired) add(ended map[uint32]bpf.ProbeThreadInfo, calls map[bpf.ProbeC
 	r.rows += len(calls) + len(stages)
 }
 
-// fold adds up the rows of the older half of the threads. The names of those that
-// are in use are kept.
-func (r *retired) fold(inUse map[uint32]bool) {
+// fold adds up the rows of the older half of the threads, which it returns. The
+// names of those that are in use are kept.
+func (r *retired) fold(inUse map[uint32]bool) (old map[uint32]bool) {
 	half := (len(r.serials) + 1) / 2
-	old := setOf(r.serials[:half])
+	old = setOf(r.serials[:half])
 	r.serials = slices.Clone(r.serials[half:])
 	young := setOf(r.serials)
 	maps.DeleteFunc(r.info, func(serial uint32, _ bpf.ProbeThreadInfo) bool { return !young[serial] && !inUse[serial] })
@@ -136,6 +137,7 @@ func (r *retired) fold(inUse map[uint32]bool) {
 		func(k bpf.ProbeRegionKey) bpf.ProbeRegionKey { k.Thread = foldedThread; return k }, addRegionRow)
 	r.rows -= foldRows(r.allocations, old, func(k bpf.ProbeAllocationKey) uint32 { return k.Thread },
 		func(k bpf.ProbeAllocationKey) bpf.ProbeAllocationKey { k.Thread = foldedThread; return k }, addAllocationRow)
+	return old
 }
 
 func (r *retired) addRegions(regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow, allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow) {

@@ -54,6 +54,8 @@ type Session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
+	samples      *sampleReader // of Python stacks
+	stacksReason string        // why there are none, if they were asked for
 	retired      retired
 	names        *images // the target's mapped files, for the addresses of callers
 
@@ -237,6 +239,10 @@ func (s *Session) Close() error {
 	if s.spans != nil {
 		err = errors.Join(err, s.spans.close())
 		s.spans = nil
+	}
+	if s.samples != nil {
+		err = errors.Join(err, s.samples.close())
+		s.samples = nil
 	}
 	err = errors.Join(err, s.objects.Close())
 	if s.names != nil {

@@ -94,7 +94,7 @@ func (w *watcher) look() (recording.WindowEnd, error) {
 	if execed, err := w.execed(); err != nil || execed {
 		return recording.EndExec, err
 	}
-	if err := w.spans.read(); err != nil {
+	if err := errors.Join(w.spans.read(), w.samples.read()); err != nil {
 		return "", err
 	}
 	if err := w.lookForLibraries(); err != nil {
@@ -219,7 +219,7 @@ func (s *Session) detectLatePython() error {
 		return err
 	}
 	s.plan.Python = plan
-	return s.setGIL(plan)
+	return s.setPython()
 }
 
 func (s *Session) progress() error {

@@ -8,6 +8,7 @@
 #define STAGEPROF_CALL_H
 
 #include "function.h"
+#include "python.h"
 
 #if defined(__TARGET_ARCH_x86)
 /* At entry the stack pointer points at the return address; the return has
@@ -113,15 +114,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
 static __always_inline struct call_row *call_row(struct thread_state *state, u64 caller)
 {
     static const struct call_row zero = {.min = ~0ULL};
-    struct call_key key = {
-        .caller = caller,
-        .thread = state->serial,
-        .path = state->path,
-        .symbol = state->symbol,
-        .gil = state->gil,
-        .attribution = state->attribution,
-        .region = state->call_region,
-    };
+    struct call_key key = call_key(state, caller);
     struct call_row *row = bpf_map_lookup_elem(&calls, &key);
 
     if (row)
@@ -148,34 +141,31 @@ static __always_inline void call_row_add(struct call_row *row, u64 wall, u64 off
     row->hist[log2_bucket(wall)]++;
 }
 
-static __always_inline void call_count(struct pt_regs *ctx, struct thread_state *state, u64 now,
-                                       u64 off)
+/* Returns the weight with which the call is sampled, see python.h. */
+static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *state, u64 wall,
+                                      u64 off)
 {
-    u64 wall = now - state->begin;
     struct call_row *row;
 
-    if (now < state->begin) {
-        count(LOST_IMPOSSIBLE);
-        return;
-    }
-    if (off > wall) /* preempted between reading the clock and this */
-        off = wall;
     ledger_call(state, wall - off, off);
     /* The kernel has put the return address back: the caller is known without
      * reading the stack. */
     row = call_row(state, PT_REGS_IP(ctx));
     if (!row) {
         count(LOST_ROW);
-        return;
+        return 0;
     }
     /* CUresult is 32 bits wide: the upper half of the register is noise. */
     call_row_add(row, wall, off, state->size, (u32)PT_REGS_RC(ctx) != 0);
+    return python_weight(row, wall);
 }
 
 static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
 {
-    struct thread_state *state = thread_find(bpf_get_current_task_btf());
-    u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE;
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *state = thread_find(task);
+    u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE, wall, off;
+    u32 weight = 0;
 
     /* No call in progress: it was entered before the window. */
     if (!state || !state->sp || sp < state->sp)
@@ -188,8 +178,17 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
     }
     now = ledger_enter(state, now);
     state->sp = 0;
-    call_count(ctx, state, now, state->off_total - state->off_base);
+    wall = now - state->begin;
+    off = state->off_total - state->off_base;
+    if (off > wall) /* preempted between reading the clock and this */
+        off = wall;
+    if (now < state->begin)
+        count(LOST_IMPOSSIBLE);
+    else
+        weight = call_count(ctx, state, wall, off);
     ledger_leave(state);
+    if (weight)
+        python_take(task, state, PT_REGS_IP(ctx), wall, wall - off, weight);
 }
 
 #endif

@@ -104,7 +104,12 @@ const (
 	ProbeCounterLOST_REGION_ROW      ProbeCounter = 22
 	ProbeCounterLOST_ALLOCATION_ROW  ProbeCounter = 23
 	ProbeCounterLOST_ALLOCATION_SIZE ProbeCounter = 24
-	ProbeCounterCOUNTERS             ProbeCounter = 25
+	ProbeCounterCOUNT_SAMPLES        ProbeCounter = 25
+	ProbeCounterCOUNT_SAMPLE_TIME    ProbeCounter = 26
+	ProbeCounterLOST_SAMPLE_STATE    ProbeCounter = 27
+	ProbeCounterLOST_SAMPLE_READ     ProbeCounter = 28
+	ProbeCounterLOST_SAMPLE_ROOM     ProbeCounter = 29
+	ProbeCounterCOUNTERS             ProbeCounter = 30
 )
 
 type ProbeFunction struct {
@@ -208,6 +213,84 @@ type ProbePathKey struct {
 	Pad    uint32
 }
 
+type ProbePythonPlan struct {
+	_                  structs.HostLayout
+	Interpreters       uint64
+	InterpreterNext    uint32
+	InterpreterThreads uint32
+	ThreadSize         uint32
+	ThreadNext         uint32
+	ThreadId           uint32
+	ThreadFrame        uint32
+	ViaCframe          uint32
+	CframeFrame        uint32
+	FrameSize          uint32
+	FramePrevious      uint32
+	FrameCode          uint32
+	FrameInstruction   uint32
+	FrameOwner         uint32
+	FrameCopy          uint32
+	CodeStart          uint32
+	CodeSize           uint32
+	CodeFirstLine      uint32
+	CodeFilename       uint32
+	CodeName           uint32
+	CodeLines          uint32
+	CodeVersion        uint32
+	CodeHashed         uint32
+	TextHash           uint32
+	_                  [4]byte
+}
+
+type ProbePythonSample struct {
+	_         structs.HostLayout
+	Call      ProbeCallKey
+	Wall      uint64
+	Cpu       uint64
+	Weight    uint32
+	Cut       uint32
+	FramesLen uint32
+	Pad       uint32
+	Frames    [32]struct {
+		_           structs.HostLayout
+		Code        uint64
+		Instruction uint64
+		Filename    uint64
+		Name        uint64
+		Lines       uint64
+		Stamp       uint64
+		FirstLine   uint32
+		Copy        uint32
+	}
+}
+
+type ProbePythonStacks uint32
+
+const (
+	ProbePythonStacksPYTHON_STACKS_OFF     ProbePythonStacks = 0
+	ProbePythonStacksPYTHON_STACKS_SAMPLED ProbePythonStacks = 1
+	ProbePythonStacksPYTHON_STACKS_ALL     ProbePythonStacks = 2
+)
+
+type ProbePythonState struct {
+	_           structs.HostLayout
+	Interpreter uint64
+	Thread      uint64
+	Absent      uint64
+	Walk        struct {
+		_            structs.HostLayout
+		Newest       uint64
+		Interpreter  uint64
+		First        uint64
+		State        uint64
+		Frame        uint64
+		Interpreters uint32
+		Mine         uint32
+	}
+	Words  [32]uint64
+	Sample ProbePythonSample
+}
+
 type ProbeRange uint32
 
 const (
@@ -284,6 +367,38 @@ type ProbeSharedTypes struct {
 			Count   uint32
 			Cpu     uint64
 			Blocked uint64
+		}
+	}
+	PythonStacks uint32
+	_            [4]byte
+	PythonSample struct {
+		_    structs.HostLayout
+		Call struct {
+			_           structs.HostLayout
+			Caller      uint64
+			Thread      uint32
+			Path        uint32
+			Symbol      uint16
+			Gil         uint8
+			Attribution uint8
+			Region      uint32
+		}
+		Wall      uint64
+		Cpu       uint64
+		Weight    uint32
+		Cut       uint32
+		FramesLen uint32
+		Pad       uint32
+		Frames    [32]struct {
+			_           structs.HostLayout
+			Code        uint64
+			Instruction uint64
+			Filename    uint64
+			Name        uint64
+			Lines       uint64
+			Stamp       uint64
+			FirstLine   uint32
+			Copy        uint32
 		}
 	}
 }
@@ -453,6 +568,8 @@ const (
 	ProbeMapNames          = "names"
 	ProbeMapPaths          = "paths"
 	ProbeMapProcessStages  = "process_stages"
+	ProbeMapPythonSamples  = "python_samples"
+	ProbeMapPythonStates   = "python_states"
 	ProbeMapRegions        = "regions"
 	ProbeMapSlots          = "slots"
 	ProbeMapSpans          = "spans"
@@ -483,6 +600,8 @@ const (
 	ProbeVarLoaderEvents   = "loader_events"
 	ProbeVarMatching       = "matching"
 	ProbeVarProcessSlot    = "process_slot"
+	ProbeVarPython         = "python"
+	ProbeVarPythonMode     = "python_mode"
 	ProbeVarSharedTypes    = "shared_types"
 	ProbeVarTargetEnded    = "target_ended"
 	ProbeVarTargetTgid     = "target_tgid"
@@ -569,6 +688,8 @@ type ProbeMapSpecs struct {
 	Names         *ebpf.MapSpec `ebpf:"names"`
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
+	PythonSamples *ebpf.MapSpec `ebpf:"python_samples"`
+	PythonStates  *ebpf.MapSpec `ebpf:"python_states"`
 	Regions       *ebpf.MapSpec `ebpf:"regions"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Spans         *ebpf.MapSpec `ebpf:"spans"`
@@ -587,6 +708,8 @@ type ProbeVariableSpecs struct {
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
 	Matching     *ebpf.VariableSpec `ebpf:"matching"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
+	Python       *ebpf.VariableSpec `ebpf:"python"`
+	PythonMode   *ebpf.VariableSpec `ebpf:"python_mode"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
 	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
@@ -627,6 +750,8 @@ type ProbeMaps struct {
 	Names         *ebpf.Map `ebpf:"names"`
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
+	PythonSamples *ebpf.Map `ebpf:"python_samples"`
+	PythonStates  *ebpf.Map `ebpf:"python_states"`
 	Regions       *ebpf.Map `ebpf:"regions"`
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Spans         *ebpf.Map `ebpf:"spans"`
@@ -650,6 +775,8 @@ func (m *ProbeMaps) Close() error {
 		m.Names,
 		m.Paths,
 		m.ProcessStages,
+		m.PythonSamples,
+		m.PythonStates,
 		m.Regions,
 		m.Slots,
 		m.Spans,
@@ -669,6 +796,8 @@ type ProbeVariables struct {
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
 	Matching     *ebpf.Variable `ebpf:"matching"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
+	Python       *ebpf.Variable `ebpf:"python"`
+	PythonMode   *ebpf.Variable `ebpf:"python_mode"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
 	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`

@@ -7,6 +7,7 @@
  * hook                     why                                      cost
  * uprobe on the driver     a call begins                            per call, in the target
  * uretprobe on the driver  it ends                                  per call, in the target
+ *                          a sampled call's Python stack is read   per sample, in the target
  * uprobe on the markers    a stage begins or ends                   per marker, in the target
  * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
  *   record_function
@@ -48,6 +49,8 @@ struct shared_types {
     enum allocation_event allocation_event;
     enum size_kind size_kind;
     struct span_record span_record;
+    enum python_stacks python_stacks;
+    struct python_sample python_sample;
 };
 const volatile struct shared_types shared_types = {};
 

@@ -25,6 +25,10 @@ volatile u64 window_end = 0;
 volatile u32 gil_method = GIL_METHOD_UNKNOWN;
 volatile struct gil_plan gil = {};
 
+/* Both are set when the interpreter is known, python_mode last. */
+volatile u32 python_mode = PYTHON_STACKS_OFF;
+volatile struct python_plan python = {};
+
 /* The marker library's slot of process-wide stages, 0 while unknown. */
 volatile u64 process_slot = 0;
 
@@ -180,6 +184,18 @@ struct {
     __type(value, u64);
 } counters SEC(".maps");
 
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct python_state);
+} python_states SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4 << 20);
+} python_samples SEC(".maps");
+
 static u32 last_thread = 0;
 static u32 next_path = PATH_FIRST;
 static u64 last_text = 0;
@@ -187,13 +203,18 @@ static u64 last_text = 0;
 /* ---- helpers ------------------------------------------------------------- */
 
 /* Atomic although per CPU: a uprobe program can be preempted in the middle. */
-static __always_inline void count(enum counter which)
+static __always_inline void count_more(enum counter which, u64 n)
 {
     u32 key = which;
     u64 *value = bpf_map_lookup_elem(&counters, &key);
 
     if (value)
-        __sync_fetch_and_add(value, 1);
+        __sync_fetch_and_add(value, n);
+}
+
+static __always_inline void count(enum counter which)
+{
+    count_more(which, 1);
 }
 
 /* Links are filtered by process already; kernels 6.6 to 6.9 do it wrongly for

@@ -75,6 +75,22 @@ static __always_inline struct thread_state *thread_get(struct task_struct *task)
     return state;
 }
 
+/* The row of the thread's call that returns to `caller`. */
+static __always_inline struct call_key call_key(struct thread_state *state, u64 caller)
+{
+    struct call_key key = {
+        .caller = caller,
+        .thread = state->serial,
+        .path = state->path,
+        .symbol = state->symbol,
+        .gil = state->gil,
+        .attribution = state->attribution,
+        .region = state->call_region,
+    };
+
+    return key;
+}
+
 /* A byte in newer kernels, an int in older ones. */
 static __always_inline bool is_on_cpu(struct task_struct *task)
 {

@@ -17,6 +17,8 @@
 #define HIST_BUCKETS 32   /* log2 of nanoseconds */
 #define SOURCES 16        /* room for kinds of enum source; a power of two */
 #define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
+#define PYTHON_FRAMES 32  /* innermost frames kept of a Python stack */
+#define PYTHON_WORDS 32   /* of a structure of CPython's that are read at once */
 
 enum gil_state {
     GIL_NONE,
@@ -32,6 +34,13 @@ enum gil_reading {
     GIL_METHOD_UNKNOWN,
     GIL_METHOD_THREAD_LOCAL,
     GIL_METHOD_CURRENT_THREAD_STATE,
+};
+
+/* Of which calls the Python stack is read. */
+enum python_stacks {
+    PYTHON_STACKS_OFF,
+    PYTHON_STACKS_SAMPLED,
+    PYTHON_STACKS_ALL,
 };
 
 /* What a thread's time is spent on: at every moment one of these. */
@@ -85,6 +94,11 @@ enum counter {
     LOST_REGION_ROW,      /* regions that found no room for a new row */
     LOST_ALLOCATION_ROW,  /* allocations and frees that found no room for a new row */
     LOST_ALLOCATION_SIZE, /* allocations whose size found no room until they are freed */
+    COUNT_SAMPLES,        /* calls whose Python stack was read, or tried to be */
+    COUNT_SAMPLE_TIME,    /* nanoseconds that this took the target's threads */
+    LOST_SAMPLE_STATE,    /* samples of a thread for which no state could be made */
+    LOST_SAMPLE_READ,     /* samples whose frames could not be read */
+    LOST_SAMPLE_ROOM,     /* samples that found no room in the ring buffer */
     COUNTERS,
 };
 
@@ -202,6 +216,35 @@ struct gil_plan {
     u64 lock_end;
 };
 
+/* Where CPython keeps a thread's frames: offsets into its structures. Those of
+ * a code object's fields count from code_start. */
+struct python_plan {
+    u64 interpreters; /* address of the pointer to the newest interpreter */
+    u32 interpreter_next;
+    u32 interpreter_threads;
+    u32 thread_size; /* bytes that hold the three fields */
+    u32 thread_next;
+    u32 thread_id;
+    u32 thread_frame; /* the innermost frame, or what leads to it: */
+    u32 via_cframe;   /* thread_frame is of a structure that has the frame … */
+    u32 cframe_frame; /* … at this offset */
+    u32 frame_size;   /* bytes that hold the fields */
+    u32 frame_previous;
+    u32 frame_code;
+    u32 frame_instruction;
+    u32 frame_owner; /* a byte; 0: versions without it */
+    u32 frame_copy;  /* free-threaded: number of the copy of the bytecode; 0: there is one */
+    u32 code_start;
+    u32 code_size;
+    u32 code_first_line;
+    u32 code_filename;
+    u32 code_name;
+    u32 code_lines;
+    u32 code_version; /* 0: versions without it, for which there are … */
+    u32 code_hashed;  /* … a name that always has a hash … */
+    u32 text_hash;    /* … and the offset of the hash in a string */
+};
+
 struct call_key {
     u64 caller; /* return address */
     u32 thread; /* serial number of the thread incarnation */
@@ -224,6 +267,57 @@ struct call_row {
     u64 hist[HIST_BUCKETS];
 };
 _Static_assert(sizeof(struct call_row) == 56 + 8 * HIST_BUCKETS, "call_row");
+
+/* One Python frame as it was in the target. The words of its code object tell
+ * later whether that is still the same one. */
+struct python_frame {
+    u64 code;
+    u64 instruction; /* a pointer, or before 3.11 a number in its low half */
+    u64 filename;
+    u64 name;
+    u64 lines;
+    u64 stamp; /* what no other code object has at the same place, see agent/pystack */
+    u32 first_line;
+    u32 copy;
+};
+_Static_assert(sizeof(struct python_frame) == 56, "python_frame");
+
+/* One sampled call, which stands for `weight` calls of its row. Only as many
+ * frames are streamed as there are. */
+struct python_sample {
+    struct call_key call;
+    u64 wall;
+    u64 cpu;
+    u32 weight;
+    u32 cut; /* there were more frames */
+    u32 frames_len;
+    u32 pad;
+    struct python_frame frames[PYTHON_FRAMES]; /* innermost first */
+};
+_Static_assert(sizeof(struct python_sample) == 56 + 56 * PYTHON_FRAMES, "python_sample");
+
+/* A walk through all thread states. It is kept in memory, of whose contents the
+ * verifier knows nothing, so that one round of the loop looks like the others. */
+struct python_walk {
+    u64 newest;      /* interpreter, where the walk began */
+    u64 interpreter; /* the next one */
+    u64 first;       /* thread state of the newest interpreter */
+    u64 state;       /* the next one; 0: on to the next interpreter */
+    u64 frame;       /* the thread's innermost one, once found */
+    u32 interpreters;
+    u32 mine; /* a state of the thread was seen */
+};
+
+/* What is known of a thread's Python, in task local storage of its own: only
+ * threads whose calls are sampled have it. */
+struct python_state {
+    u64 interpreter; /* the newest one when the next two were found */
+    u64 thread;      /* the thread's state */
+    u64 absent;      /* the newest thread state when the thread was seen to have none */
+    struct python_walk walk;
+    u64 words[PYTHON_WORDS];
+    struct python_sample sample;
+};
 
 struct stage_key {
     u32 thread;

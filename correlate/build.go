@@ -74,7 +74,7 @@ type callKey struct {
 type callSum struct {
 	path  Path
 	total Total
-	sites map[siteKey]*Total
+	sites map[siteKey]*siteSum
 }
 
 type siteKey struct{ symbol, caller, region int }
@@ -227,20 +227,20 @@ func (b *builder) addCall(row recording.Call) {
 	}
 	sum := b.calls[key]
 	if sum == nil {
-		sum = &callSum{path: path, sites: map[siteKey]*Total{}}
+		sum = &callSum{path: path, sites: map[siteKey]*siteSum{}}
 		b.calls[key] = sum
 	}
-	sum.add(siteKey{row.Symbol, row.Caller, row.Region}, &total)
+	sum.add(siteKey{row.Symbol, row.Caller, row.Region}, &total, divideTotal(&total, row.Samples, symbol.BiasNS))
 	b.regions.addCall(row.Region, key, path, &total)
 	b.attribute(key, path, &total)
 }
 
-func (c *callSum) add(at siteKey, t *Total) {
+func (c *callSum) add(at siteKey, t *Total, stacks []Stack) {
 	c.total.add(t)
 	if c.sites[at] == nil {
-		c.sites[at] = &Total{}
+		c.sites[at] = &siteSum{}
 	}
-	c.sites[at].add(t)
+	c.sites[at].add(t, stacks)
 }
 
 // attribute adds a call to everything that it is a part of.
@@ -464,10 +464,10 @@ func (b *builder) finishCalls() []Call {
 
 // finishSites orders sites by what they are, not by their IDs, which depend on
 // the order in which the agent met them.
-func (b *builder) finishSites(m map[siteKey]*Total) []Site {
+func (b *builder) finishSites(m map[siteKey]*siteSum) []Site {
 	sites := make([]Site, 0, len(m))
-	for k, total := range m {
-		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Region: k.region, Total: *total})
+	for k, sum := range m {
+		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Region: k.region, Total: sum.total, Stacks: sum.finish()})
 	}
 	slices.SortFunc(sites, func(x, y Site) int {
 		return cmp.Or(

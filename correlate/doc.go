@@ -31,6 +31,15 @@
 // off by less than a factor of two; the smallest and the largest duration are
 // exact. The last bucket, 2.1 s and more, is bounded only by the largest.
 //
+// # Python stacks
+//
+// Of some calls of a row the Python stack is known. The row's exact totals are
+// divided over the stacks: each gets what was seen of it, and of the rest a
+// share in proportion to the calls (for calls, errors, bytes), to the time on
+// the CPU and to that off it which its samples stand for. Rounding goes to the
+// largest remainders, so the parts always sum to the totals. Calls, errors and
+// bytes of one part are each an estimate: they need not fit together.
+//
 // # Stages
 //
 // A stage's wall time includes the stages inside it; its exclusive time is

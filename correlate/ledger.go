@@ -52,6 +52,7 @@ type Site struct {
 	Caller int // ID in Source.Frames, -1 when it is not known
 	Region int // ID in Source.RegionPaths; 0: no region was open
 	Total
+	Stacks []Stack // the parts of Total by Python stack; nil when no call was sampled
 }
 
 // Path is a stage path. Its zero value is outside any stage.

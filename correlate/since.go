@@ -3,6 +3,7 @@ package correlate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +108,7 @@ type index struct {
 	*recording.Recording
 	threads []threadID
 	paths   []string
+	stacks  []string // of Python
 }
 
 func newIndex(r *recording.Recording) *index {
@@ -120,6 +122,9 @@ func newIndex(r *recording.Recording) *index {
 	}
 	for _, p := range r.Paths {
 		x.paths = append(x.paths, strings.Join(p.Names, "\x00"))
+	}
+	for i := range r.PythonStacks {
+		x.stacks = append(x.stacks, stackText(r, &r.PythonStacks[i]))
 	}
 	return x
 }
@@ -196,6 +201,7 @@ func (d *interval) subtractCalls() error {
 		if err := subtractCall(&rows[row], c); err != nil {
 			return err
 		}
+		d.subtractSamples(&rows[row], c)
 	}
 	d.r.Calls = rows[:0]
 	for _, c := range rows {
@@ -212,6 +218,7 @@ func addCalls(to, from *recording.Call) {
 		*callSums(to)[i] += *callSums(from)[i]
 	}
 	addHist(&to.Hist, &from.Hist)
+	to.Samples = slices.Concat(to.Samples, from.Samples)
 }
 
 func callSums(c *recording.Call) [5]*uint64 {
@@ -595,6 +602,8 @@ func (d *interval) subtractOverhead() {
 	subtractUpTo(&o.AddedNS, d.earlier.Overhead.AddedNS)
 	subtractUpTo(&o.Followed, d.earlier.Overhead.Followed)
 	subtractUpTo(&o.FollowedNS, d.earlier.Overhead.FollowedNS)
+	subtractUpTo(&o.Samples, d.earlier.Overhead.Samples)
+	subtractUpTo(&o.SamplesNS, d.earlier.Overhead.SamplesNS)
 	o.AgentCPU -= min(o.AgentCPU, d.earlier.Overhead.AgentCPU)
 	var calls uint64
 	for i := range d.r.Calls {

@@ -73,7 +73,27 @@ func toolComments(r *recording.Recording) []string {
 		fmt.Sprintf("window: %s from %s, ended by: %s", rounded(int64(w.Duration)), w.Start.UTC().Format(time.RFC3339Nano), w.End),
 		fmt.Sprintf("clocks: durations are CLOCK_MONOTONIC, the window began at %d ns of it; cpu comes from the scheduler", w.StartNS),
 	}
-	return append(list, pythonComment(t.Python))
+	return append(list, pythonComment(t.Python), stacksComment(r))
+}
+
+// stacksComment says what the Python frames are worth.
+func stacksComment(r *recording.Recording) string {
+	p := r.Target.Python
+	var samples uint64
+	for i := range r.Calls {
+		for _, s := range r.Calls[i].Samples {
+			samples += s.Count
+		}
+	}
+	switch {
+	case p == nil:
+		return "python stacks: none"
+	case p.StacksReason != "":
+		return "python stacks: not recorded: " + p.StacksReason
+	case p.Stacks == "" || p.Stacks == "off":
+		return "python stacks: not recorded"
+	}
+	return fmt.Sprintf("python stacks: read of %d calls (%s); each row's exact totals are divided over its stacks in proportion to them", samples, p.Stacks)
 }
 
 func pythonComment(p *recording.Python) string {

@@ -22,6 +22,14 @@
 // "libfoo.so+0x1a40". Callers' addresses point into the call instruction, not
 // behind it. The first mapping is the target's executable.
 //
+// Above the caller stand the Python frames of the calling thread, innermost
+// first, in the mapping [python], with file and line. Only some calls' frames are
+// read: the exact totals of the calls that look alike otherwise (one thread,
+// stage, function, caller, state of the GIL) are divided over the stacks that
+// were seen under them. Values still sum to the exact totals. Calls of rows of
+// which no stack was read have no Python frames, as those of threads that run
+// none; a stack that is deeper than 32 ends in "(more Python frames)".
+//
 // # Labels
 //
 // Every sample has every label:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -117,12 +118,21 @@ func (w *writer) addCall(c *correlate.Call) {
 			stack = append(stack, w.tables.caller(site.Caller))
 		}
 		stack = append(stack, w.tables.regions(&site)...)
-		w.add(append(stack, root...), of, []int64{
-			callsColumn: clamp(site.Count),
-			wallColumn:  clamp(site.WallNS),
-			cpuColumn:   clamp(site.CPUNS),
-			bytesColumn: clamp(site.Bytes),
-		})
+		if site.Stacks == nil {
+			w.add(slices.Concat(stack, root), of, columnsOf(site.Count, site.WallNS, site.CPUNS, site.Bytes))
+		}
+		for _, s := range site.Stacks {
+			w.add(slices.Concat(stack, w.tables.python(s.Stack), root), of, columnsOf(s.Count, s.WallNS, s.CPUNS, s.Bytes))
+		}
+	}
+}
+
+func columnsOf(calls, wall, cpu, bytes uint64) []int64 {
+	return []int64{
+		callsColumn: clamp(calls),
+		wallColumn:  clamp(wall),
+		cpuColumn:   clamp(cpu),
+		bytesColumn: clamp(bytes),
 	}
 }
 

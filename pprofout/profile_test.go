@@ -87,7 +87,7 @@ func everyShape() *recording.Recording {
 }
 
 var recordings = map[string]func() *recording.Recording{
-	"random":      func() *recording.Recording { return recordingtest.Random(rand.New(rand.NewPCG(9, 10))) },
+	"random":      func() *recording.Recording { return recordingtest.Random(rand.New(rand.NewPCG(9, 11))) },
 	"pipeline":    recordingtest.Pipeline,
 	"every shape": everyShape,
 	"empty":       func() *recording.Recording { return recordingtest.New().Recording() },

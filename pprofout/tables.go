@@ -12,26 +12,32 @@ import (
 )
 
 // ownMapping holds the frames that are no code of the target. pprof does not
-// try to find a file for a name in brackets.
-const ownMapping = "[stageprof]"
+// try to find a file for a name in brackets. pythonMapping holds Python code.
+const (
+	ownMapping    = "[stageprof]"
+	pythonMapping = "[python]"
+)
 
 // tables interns a profile's mappings, functions and locations.
 type tables struct {
 	source *recording.Recording
 
-	executable *profile.Mapping
-	modules    map[recording.Module]*profile.Mapping // used ones, ID left out
-	own        *profile.Mapping                      // nil until used
+	executable  *profile.Mapping
+	modules     map[recording.Module]*profile.Mapping // used ones, ID left out
+	own         *profile.Mapping                      // nil until used
+	interpreted *profile.Mapping                      // of Python code; nil until used
 
-	functions  interned[profile.Function, profile.Function]
-	locations  interned[locationKey, profile.Location]
-	stageLists map[string][]*profile.Location
+	functions   interned[profile.Function, profile.Function]
+	locations   interned[locationKey, profile.Location]
+	stageLists  map[string][]*profile.Location
+	pythonLists map[int][]*profile.Location // by stack
 }
 
 type locationKey struct {
 	mapping  *profile.Mapping
 	address  uint64
 	function *profile.Function
+	line     int64
 }
 
 // interned keeps the order in which its values were first asked for.
@@ -55,9 +61,10 @@ func (t *interned[K, V]) get(key K, make func(id uint64) *V) *V {
 
 func newTables(source *recording.Recording) *tables {
 	t := &tables{
-		source:     source,
-		modules:    map[recording.Module]*profile.Mapping{},
-		stageLists: map[string][]*profile.Location{},
+		source:      source,
+		modules:     map[recording.Module]*profile.Mapping{},
+		stageLists:  map[string][]*profile.Location{},
+		pythonLists: map[int][]*profile.Location{},
 	}
 	if len(source.Modules) > 0 {
 		t.executable = t.module(0)
@@ -89,17 +96,23 @@ func (t *tables) module(id int) *profile.Mapping {
 }
 
 func (t *tables) function(name, systemName, file string) *profile.Function {
-	key := profile.Function{Name: readable(name), SystemName: readable(systemName), Filename: file}
-	return t.functions.get(key, func(id uint64) *profile.Function {
-		f := key
+	return t.define(profile.Function{Name: readable(name), SystemName: readable(systemName), Filename: file})
+}
+
+func (t *tables) define(f profile.Function) *profile.Function {
+	return t.functions.get(f, func(id uint64) *profile.Function {
 		f.ID = id
 		return &f
 	})
 }
 
 func (t *tables) location(m *profile.Mapping, address uint64, f *profile.Function) *profile.Location {
-	return t.locations.get(locationKey{m, address, f}, func(id uint64) *profile.Location {
-		return &profile.Location{ID: id, Mapping: m, Address: address, Line: []profile.Line{{Function: f}}}
+	return t.locationAt(m, address, f, 0)
+}
+
+func (t *tables) locationAt(m *profile.Mapping, address uint64, f *profile.Function, line int64) *profile.Location {
+	return t.locations.get(locationKey{m, address, f, line}, func(id uint64) *profile.Location {
+		return &profile.Location{ID: id, Mapping: m, Address: address, Line: []profile.Line{{Function: f, Line: line}}}
 	})
 }
 
@@ -120,6 +133,39 @@ func (t *tables) caller(frame int) *profile.Location {
 		systemName = "stageprof.frame." + name
 	}
 	return t.location(m, f.Address-min(1, f.Address), t.function(name, systemName, ""))
+}
+
+// cutFrame stands for the outer frames of a Python stack that was too deep.
+const cutFrame = "(more Python frames)"
+
+// python is the frames of a Python stack, innermost first; none for stack -1.
+func (t *tables) python(stack int) []*profile.Location {
+	if list, ok := t.pythonLists[stack]; ok || stack < 0 {
+		return list
+	}
+	if t.interpreted == nil {
+		t.interpreted = newMapping(recording.Module{Path: pythonMapping})
+	}
+	s := &t.source.PythonStacks[stack]
+	var list []*profile.Location
+	for _, f := range s.Frames {
+		list = append(list, t.pythonFrame(f))
+	}
+	if s.Cut {
+		list = append(list, t.location(t.interpreted, 0, t.function(cutFrame, "stageprof.python.cut", "stageprof://python")))
+	}
+	t.pythonLists[stack] = list
+	return list
+}
+
+// pythonFrame has a system name that differs: pprof would take brackets out of
+// one that doesn't.
+func (t *tables) pythonFrame(frame recording.PythonFrame) *profile.Location {
+	f := &t.source.PythonFunctions[frame.Function]
+	name := cmp.Or(readable(f.Name), unknown)
+	return t.locationAt(t.interpreted, 0, t.define(profile.Function{
+		Name: name, SystemName: "python." + name, Filename: readable(f.File), StartLine: int64(f.FirstLine),
+	}), int64(frame.Line))
 }
 
 // stages are the frames of a stage path, innermost first.
@@ -157,8 +203,8 @@ func (t *tables) synthetic(name, systemName, file string) *profile.Location {
 	return t.location(t.own, 0, t.function(name, systemName, file))
 }
 
-// finish puts the tables into p: the executable is the first mapping, our own
-// the last one.
+// finish puts the tables into p: the executable is the first mapping; what is no
+// file comes last.
 func (t *tables) finish(p *profile.Profile) {
 	others := make([]*profile.Mapping, 0, len(t.modules))
 	for _, m := range t.modules {
@@ -172,8 +218,10 @@ func (t *tables) finish(p *profile.Profile) {
 			cmp.Compare(a.Offset, b.Offset), strings.Compare(a.BuildID, b.BuildID))
 	})
 	p.Mapping = append([]*profile.Mapping{t.executable}, others...)
-	if t.own != nil {
-		p.Mapping = append(p.Mapping, t.own)
+	for _, m := range []*profile.Mapping{t.interpreted, t.own} {
+		if m != nil {
+			p.Mapping = append(p.Mapping, m)
+		}
 	}
 	for i, m := range p.Mapping {
 		m.ID = uint64(i + 1)

@@ -51,6 +51,9 @@ func (r *Recording) check() error {
 			return fmt.Errorf("call row %d names a row that does not exist", i)
 		}
 	}
+	if err := r.checkPython(); err != nil {
+		return err
+	}
 	for i, s := range r.Stages {
 		if (s.Thread != -1 && !within(s.Thread, len(r.Threads))) || !within(s.Path, len(r.Paths)) {
 			return fmt.Errorf("stage row %d names a row that does not exist", i)
@@ -83,6 +86,32 @@ func (r *Recording) checkSpan(s *Span, ofProcess bool) error {
 	for _, c := range s.Calls {
 		if !within(c.Symbol, len(r.Symbols)) {
 			return fmt.Errorf("names symbol %d of %d", c.Symbol, len(r.Symbols))
+		}
+	}
+	return nil
+}
+
+func (r *Recording) checkPython() error {
+	for i, f := range r.PythonFunctions {
+		if f.ID != i {
+			return fmt.Errorf("Python function %d has id %d", i, f.ID)
+		}
+	}
+	for i, s := range r.PythonStacks {
+		if s.ID != i {
+			return fmt.Errorf("Python stack %d has id %d", i, s.ID)
+		}
+		for _, f := range s.Frames {
+			if !within(f.Function, len(r.PythonFunctions)) {
+				return fmt.Errorf("Python stack %d names function %d of %d", i, f.Function, len(r.PythonFunctions))
+			}
+		}
+	}
+	for i, c := range r.Calls {
+		for _, s := range c.Samples {
+			if !within(s.Stack, len(r.PythonStacks)) {
+				return fmt.Errorf("call row %d names Python stack %d of %d", i, s.Stack, len(r.PythonStacks))
+			}
 		}
 	}
 	return nil

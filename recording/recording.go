@@ -59,6 +59,10 @@ type Recording struct {
 	Threads []Thread    `json:"threads"`
 	Paths   []StagePath `json:"paths"`
 
+	// The Python stacks of sampled calls.
+	PythonFunctions []PythonFunction `json:"python_functions,omitempty"`
+	PythonStacks    []PythonStack    `json:"python_stacks,omitempty"`
+
 	Calls  []Call  `json:"calls"`
 	Stages []Stage `json:"stages"`
 	Spans  []Span  `json:"spans,omitempty"` // in the order in which they ended; bounded, see the losses
@@ -108,6 +112,10 @@ type Python struct {
 	Path      string `json:"path"`    // the file that holds the interpreter's code
 	GILMethod string `json:"gil_method"`
 	GILReason string `json:"gil_reason,omitempty"` // why the GIL state is unknown, if it is
+	// Stacks says of which calls the Python stack was read: "off", "sampled" or
+	// "all"; StacksReason why of none, if that was not asked for.
+	Stacks       string `json:"stacks,omitempty"`
+	StacksReason string `json:"stacks_reason,omitempty"`
 }
 
 // WindowEnd says what closed the recording window.
@@ -225,6 +233,43 @@ type Call struct {
 	MinNS       uint64      `json:"min_ns"`
 	MaxNS       uint64      `json:"max_ns"`
 	Hist        Hist        `json:"hist"`
+	Samples     []Sample    `json:"samples,omitempty"` // in no particular order, one for each stack
+}
+
+// Sample is what is known of those calls of a row that were made from one
+// Python stack. Calls are picked at random, and each one that is stands for
+// several, itself included: so what they stand for estimates which share of the
+// row's exact totals belongs to the stack. Times are as measured, see Call.
+type Sample struct {
+	Stack     int    `json:"stack"` // PythonStack
+	Count     uint64 `json:"count"` // calls whose stack was read
+	WallNS    uint64 `json:"wall_ns"`
+	CPUNS     uint64 `json:"cpu_ns"`
+	ForCount  uint64 `json:"for_count"` // the calls that they stand for
+	ForWallNS uint64 `json:"for_wall_ns"`
+	ForCPUNS  uint64 `json:"for_cpu_ns"`
+}
+
+// PythonFunction is one Python function.
+type PythonFunction struct {
+	ID        int    `json:"id"`
+	Name      string `json:"name"` // qualified ("Pipeline.run") from CPython 3.11 on, before bare ("run")
+	File      string `json:"file"` // as the interpreter knows it
+	FirstLine int    `json:"first_line"`
+}
+
+// PythonStack is the Python frames of a thread inside a driver call, innermost
+// first. The one without frames is of threads that ran no Python.
+type PythonStack struct {
+	ID     int           `json:"id"`
+	Frames []PythonFrame `json:"frames"`
+	Cut    bool          `json:"cut,omitempty"` // there were more outer frames
+}
+
+// PythonFrame is one frame of a PythonStack.
+type PythonFrame struct {
+	Function int `json:"function"`
+	Line     int `json:"line"` // 0: the instruction belongs to no line
 }
 
 // Stage is the exact total of the spans of one stage path on one thread.
@@ -329,7 +374,7 @@ const LossSpansNotKept = "spans_not_kept"
 // Loss counts what was seen but could not be accounted.
 type Loss struct {
 	Reason string `json:"reason"` // stable, lower case with underscores
-	Kind   string `json:"kind"`   // what is lost: "calls", "spans", "names", "other"
+	Kind   string `json:"kind"`   // what is lost: "calls", "spans", "names", "samples", "other"
 	Count  uint64 `json:"count"`
 	Help   string `json:"help"` // one line for people
 }
@@ -357,6 +402,9 @@ type Overhead struct {
 
 	Followed   uint64 `json:"followed,omitempty"`    // executions of followed functions
 	FollowedNS uint64 `json:"followed_ns,omitempty"` // calibrated: what they added to the target, 0 when it was not measured
+
+	Samples   uint64 `json:"samples,omitempty"`    // calls whose Python stack was read, or tried to be
+	SamplesNS uint64 `json:"samples_ns,omitempty"` // what that took the target's threads
 }
 
 // GPU is NVML's view of the window.

@@ -64,11 +64,18 @@
 //	format        1
 //	version       of the stageprof that recorded
 //	target        {pid, ns_pid, start_time, exe, comm, cmdline, rank, local_rank,
-//	              world_size, python: null or {version, path, gil_method, gil_reason}}
+//	              world_size, python: null or {version, path, gil_method, gil_reason,
+//	              stacks, stacks_reason}}
 //	window        {start, start_ns, duration_ns, end}
 //	calls         [{thread, tid, stage_path, symbol, api, gil, attribution,
-//	              <total>}]: every call is in exactly one of them; stage_path is ""
-//	              outside any stage
+//	              <total>, stacks}]: every call is in exactly one of them; stage_path
+//	              is "" outside any stage
+//	    stacks    null when no Python stack was read, else [{frames: [{function, file,
+//	              line}], cut, samples, count, errors, bytes, wall_ns, cpu_ns}]: the
+//	              parts of the total by Python stack, innermost frame first; cut when
+//	              there were more outer frames. An estimate from so many samples that
+//	              sums to the total. frames is [] where the thread ran no Python and
+//	              null for what is of rows without a sample
 //	stages        [{stage_path, names, process, spans, calls, calls_within, adopted,
 //	              threads, parts, parts_within, iterations}], parents before children
 //	    spans     null when none was seen, else {count, wall_ns, exclusive_ns,
@@ -116,8 +123,9 @@
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted
 //	overhead      {calibrated, call_cost_ns, added_ns, agent_cpu_ns, agent_rss,
 //	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes,
-//	              followed, followed_ns}; the last two are executions of followed
-//	              functions, and what these cost
+//	              followed, followed_ns, samples, samples_ns}; executions of followed
+//	              functions and what these cost; Python stacks that were read and
+//	              what that took the target's threads
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps

@@ -63,6 +63,24 @@ type jsonCall struct {
 	GIL         recording.GIL         `json:"gil"`
 	Attribution recording.Attribution `json:"attribution"`
 	jsonTotal
+	Stacks []jsonStack `json:"stacks"`
+}
+
+type jsonStack struct {
+	Frames  []jsonFrame `json:"frames"`
+	Cut     bool        `json:"cut"`
+	Samples uint64      `json:"samples"`
+	Count   uint64      `json:"count"`
+	Errors  uint64      `json:"errors"`
+	Bytes   uint64      `json:"bytes"`
+	WallNS  uint64      `json:"wall_ns"`
+	CPUNS   uint64      `json:"cpu_ns"`
+}
+
+type jsonFrame struct {
+	Function string `json:"function"`
+	File     string `json:"file"`
+	Line     int    `json:"line"`
 }
 
 type jsonTotal struct {
@@ -199,6 +217,8 @@ type jsonOverhead struct {
 	KernelBytes uint64  `json:"kernel_bytes"`
 	Followed    uint64  `json:"followed"`
 	FollowedNS  *uint64 `json:"followed_ns"`
+	Samples     uint64  `json:"samples"`
+	SamplesNS   uint64  `json:"samples_ns"`
 }
 
 type jsonProbe struct {
@@ -259,8 +279,28 @@ func callOf(l *correlate.Ledger, c *correlate.Call) jsonCall {
 	t := &l.Threads[c.Thread]
 	return jsonCall{
 		Thread: t.Name, TID: t.TID, StagePath: c.Path.Joined, Symbol: c.Symbol, API: c.API,
-		GIL: c.GIL, Attribution: c.Attribution, jsonTotal: totalOf(&c.Total),
+		GIL: c.GIL, Attribution: c.Attribution, jsonTotal: totalOf(&c.Total), Stacks: stacksOf(l.Source, c.Stacks()),
 	}
+}
+
+// stacksOf is null when no stack was read.
+func stacksOf(r *recording.Recording, stacks []correlate.Stack) []jsonStack {
+	var list []jsonStack
+	for _, s := range stacks {
+		j := jsonStack{
+			Samples: s.Samples, Count: s.Count, Errors: s.Errors, Bytes: s.Bytes, WallNS: s.WallNS, CPUNS: s.CPUNS,
+		}
+		if s.Known() {
+			stack := &r.PythonStacks[s.Stack]
+			j.Frames, j.Cut = []jsonFrame{}, stack.Cut
+			for _, f := range stack.Frames {
+				function := &r.PythonFunctions[f.Function]
+				j.Frames = append(j.Frames, jsonFrame{function.Name, function.File, f.Line})
+			}
+		}
+		list = append(list, j)
+	}
+	return list
 }
 
 func totalOf(t *correlate.Total) jsonTotal {
@@ -427,6 +467,7 @@ func overheadOf(o *recording.Overhead) jsonOverhead {
 		AgentCPUNS: int64(o.AgentCPU), AgentRSS: o.AgentRSS, AttachNS: int64(o.Attach), DetachNS: int64(o.Detach),
 		Calibration: o.Calibration, ProbedSites: o.ProbedSites, KernelBytes: o.KernelBytes,
 		Followed: o.Followed, FollowedNS: known(o.FollowedNS, o.FollowedNS > 0 || o.Followed == 0),
+		Samples: o.Samples, SamplesNS: o.SamplesNS,
 	}
 }
 

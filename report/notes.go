@@ -87,6 +87,9 @@ func Cost(l *correlate.Ledger) (notes [][]string) {
 	case o.Followed > 0:
 		item("functions", "not measured, %s", plural(o.Followed, "execution"))
 	}
+	if o.Samples > 0 {
+		item("stacks", "%s in the target for %s of Python, outside the calls' times", duration(o.SamplesNS), plural(o.Samples, "stack"))
+	}
 	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
 	if taken := biasRange(r.Symbols); taken != "" {
 		item("bias", "%s are taken out of each call above: %s", taken, why)

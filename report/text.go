@@ -36,6 +36,7 @@ var sections = []struct {
 	{(*text).writeParts, false},
 	{(*text).writeRegions, false},
 	{(*text).writeAllocations, false},
+	{(*text).writePython, false},
 	{(*text).writeIterations, true},
 	{(*text).writeSymbols, true},
 	{(*text).writeThreads, true},
@@ -54,14 +55,14 @@ func Text(w io.Writer, l *correlate.Ledger, o TextOptions) error {
 		width:  cmp.Or(max(o.Width, 0), defaultWidth),
 		top:    cmp.Or(max(o.Top, 0), defaultTop),
 		gil:    gilColumns(l),
+		full:   o.Full || len(l.Stages) == 0,
 	}
-	full := o.Full || len(l.Stages) == 0
 	for _, s := range sections {
-		if full || !s.full {
+		if t.full || !s.full {
 			s.write(t)
 		}
 	}
-	if !full {
+	if !t.full {
 		t.printf("\nSingle spans, functions and threads: --full\n")
 	}
 	if _, err := io.WriteString(w, t.String()); err != nil {
@@ -76,6 +77,7 @@ type text struct {
 	width  int
 	top    int
 	gil    []gilColumn
+	full   bool
 }
 
 // gilColumn is a column of driver time by the state of the GIL.

@@ -46,6 +46,9 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 	if err == nil {
 		err = fill(&plan, mem, in, d)
 	}
+	if err == nil && d.layout != nil {
+		plan.Runtime, plan.CodeType, plan.Lists = in.runtime, codeType(in), listsOf(in, d.layout)
+	}
 	if err == nil && in.glibc {
 		plan.LockStart, plan.LockEnd = lockWords(mem, in, d)
 	}
@@ -56,6 +59,22 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 		}
 	}
 	return plan
+}
+
+func listsOf(in interpreter, l *layout) Lists {
+	return Lists{
+		First:           in.runtime + l.firstInterpreter,
+		NextInterpreter: l.nextInterpreter, FirstThread: l.firstThread,
+		NextThread: l.nextThread, ThreadID: l.threadID,
+	}
+}
+
+func codeType(in interpreter) uint64 {
+	symbol, err := lookUp(in.file, "PyCode_Type")
+	if err != nil {
+		return 0
+	}
+	return in.bias + symbol.Value
 }
 
 // choose returns the interpreter that is in use. Several are mapped when, for example, an extension

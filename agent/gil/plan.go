@@ -67,4 +67,21 @@ type Plan struct {
 	// for None and Unknown, with another C library than glibc, whose condition variables let
 	// threads wait elsewhere, and from 3.12 on for a Python that has not started yet.
 	LockStart, LockEnd uint64
+
+	// Runtime is the address of _PyRuntime, CodeType that of the type of code objects (0: it is not
+	// exported) and Lists where the thread states are. They are 0 for None and Unknown, and where the
+	// layout of the version is not known.
+	Runtime  uint64
+	CodeType uint64
+	Lists    Lists
+}
+
+// Lists says how to get at the thread states of all threads: the pointer at First leads to the newest
+// interpreter, the others are offsets into interpreters and thread states.
+type Lists struct {
+	First           uint64
+	NextInterpreter uint64
+	FirstThread     uint64
+	NextThread      uint64
+	ThreadID        uint64 // the owner's thread pointer
 }

@@ -40,6 +40,7 @@ type recordConfig struct {
 	Verbose     bool
 
 	mechanism string
+	stacks    string
 }
 
 const fullHelp = "print all tables, also those of single spans, functions and threads"
@@ -55,6 +56,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Agent.RegionSets, "regions", nil, "functions to show as callers of driver calls: "+strings.Join(agent.RegionSets(), ", "))
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
 	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
+	f.StringVar(&c.stacks, "python-stacks", string(agent.PythonStacksSampled), "of which calls to read the Python stack: "+list(agent.PythonStacksChoices()))
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
@@ -82,13 +84,14 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 		formats = []string{formatText, formatJSON}
 	}
 	values := map[string][]string{
-		"format":      formats,
-		"by":          dimensionNames(),
-		"sort":        correlate.GroupColumnNames(),
-		"mechanism":   words(probe.Mechanisms()),
-		"stages-from": agent.Sources(),
-		"regions":     agent.RegionSets(),
-		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),
+		"format":        formats,
+		"by":            dimensionNames(),
+		"sort":          correlate.GroupColumnNames(),
+		"mechanism":     words(probe.Mechanisms()),
+		"stages-from":   agent.Sources(),
+		"regions":       agent.RegionSets(),
+		"python-stacks": words(agent.PythonStacksChoices()),
+		"probes":        append([]string{"default", "all"}, words(probe.Groups())...),
 	}
 	for name, choices := range values {
 		if cmd.Flags().Lookup(name) != nil {
@@ -103,6 +106,7 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 func (c *recordConfig) Validate() error {
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
 	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
+	c.Agent.PythonStacks = agent.PythonStacks(c.stacks)
 	switch {
 	case c.Agent.PID == 0:
 		return errNoPID

@@ -67,6 +67,8 @@ type python struct {
 	Path      string `json:"path"`
 	GILMethod string `json:"gil_method"`
 	GILReason string `json:"gil_reason,omitempty"` // why the GIL can't be read
+	// StacksReason is why Python stacks can't be read.
+	StacksReason string `json:"stacks_reason,omitempty"`
 }
 
 type library struct {
@@ -156,7 +158,7 @@ func newProcess(plan *agent.Plan) *process {
 	p := &process{
 		PID: plan.PID, NSPID: plan.NSPID, Exe: plan.Exe, Comm: plan.Comm, Cmdline: plan.Cmdline,
 		Rank: plan.Rank.Rank, WorldSize: plan.Rank.WorldSize,
-		Python: newPython(plan.Python), Sources: plan.Sources, Absent: plan.Absent, Warnings: plan.Warnings,
+		Python: newPython(plan), Sources: plan.Sources, Absent: plan.Absent, Warnings: plan.Warnings,
 	}
 	for _, planned := range plan.Drivers {
 		drv := driver{
@@ -177,11 +179,12 @@ func newProcess(plan *agent.Plan) *process {
 	return p
 }
 
-func newPython(plan gil.Plan) *python {
+func newPython(p *agent.Plan) *python {
+	plan := p.Python
 	if plan.Method == gil.None {
 		return nil
 	}
-	return &python{Version: plan.Version, Path: plan.Path, GILMethod: plan.Method.String(), GILReason: plan.Reason}
+	return &python{Version: plan.Version, Path: plan.Path, GILMethod: plan.Method.String(), GILReason: plan.Reason, StacksReason: p.Stacks}
 }
 
 func (p *process) sites() int {

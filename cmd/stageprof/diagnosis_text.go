@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -96,6 +97,9 @@ func (p *process) writeText(w io.Writer) {
 		rows = append(rows, []string{"rank", fmt.Sprintf("%d of %d", p.Rank, p.WorldSize)})
 	}
 	rows = append(rows, []string{"Python", p.Python.String()})
+	if p.Python != nil {
+		rows = append(rows, []string{"Python stacks", cmp.Or(p.Python.StacksReason, "can be read")})
+	}
 	if len(p.Markers) == 0 {
 		rows = append(rows, []string{"markers", "none"})
 	}

@@ -51,7 +51,11 @@ mapped file, or the end of its path. Each of a function's returns costs about 5 
 --regions and --region follow functions that are no stages: driver calls inside
 them get them as callers. torch is PyTorch's allocator without its malloc and free,
 which are torch-malloc because they run for every tensor; nccl is its collectives.
---allocations counts tensors' memory by stage, from PyTorch's own tracing points.`,
+--allocations counts tensors' memory by stage, from PyTorch's own tracing points.
+
+--python-stacks says of which calls the Python frames are read: of few (sampled),
+of all, or none (off). They divide the exact totals over lines of Python code;
+they never change the totals.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz

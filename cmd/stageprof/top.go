@@ -34,6 +34,7 @@ func (c *topConfig) addFlags(f *pflag.FlagSet) {
 // Validate checks everything that can be checked without a target.
 func (c *topConfig) Validate() error {
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
+	c.Agent.PythonStacks = agent.PythonStacksOff // there is no place for them on the screen
 	switch {
 	case c.Agent.PID == 0:
 		return errNoPID

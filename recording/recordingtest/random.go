@@ -97,8 +97,20 @@ func connect(r *recording.Recording) {
 	for i := range r.Paths {
 		r.Paths[i].ID = i
 	}
+	for i := range r.PythonFunctions {
+		r.PythonFunctions[i].ID = i
+	}
+	for i := range r.PythonStacks {
+		r.PythonStacks[i].ID = i
+		for j := range r.PythonStacks[i].Frames {
+			r.PythonStacks[i].Frames[j].Function = (i + j) % len(r.PythonFunctions)
+		}
+	}
 	for i := range r.Calls {
 		c := &r.Calls[i]
+		for j := range c.Samples {
+			c.Samples[j].Stack = (i + j) % len(r.PythonStacks)
+		}
 		c.Thread, c.Path, c.Symbol, c.Caller = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), i%(len(r.Frames)+1)-1
 	}
 	connectRegions(r)

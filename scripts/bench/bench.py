@@ -6,7 +6,8 @@ stage costs, and a context switch, of the target and of a bystander.
 
 usage: bench.py DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
 The figures of a table come from the same process, one after the other. At last
-the agent's own cost is measured at 100 000 calls a second.
+the agent's own cost is measured at 100 000 calls a second, and what Python
+stacks cost.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RATE = 100_000  # calls per second, for the agent's cost
+FRAMES = 20  # of Python
 PATIENCE = 60  # seconds for anything to become ready
 
 BPFTRACE = """
@@ -104,12 +106,13 @@ def wait_until(condition, process, what):
 
 
 @contextlib.contextmanager
-def stageprof(target, folder):
+def stageprof(target, folder, *options):
     """Records the target; afterwards the yielded dictionary is the Recording."""
     ready = folder / "ready"
     saved = folder / "recording"
     command = [str(TOP / "bin/stageprof"), "record", "--pid", str(target.process.pid), "--quiet", "--no-gpu",
-               "--probes", "all", "--output", str(folder / "profile"), "--save", str(saved), "--ready-file", str(ready)]
+               "--probes", "all", "--output", str(folder / "profile"), "--save", str(saved), "--ready-file", str(ready),
+               *options]
     recording = {}
     with interrupted_at_end(command, stdout=subprocess.DEVNULL) as agent:
         wait_until(ready.exists, agent, "stageprof")
@@ -128,6 +131,19 @@ def bpftrace(target, driver, unprobed):
         wait_until(lambda: target.best(100) > 5 * unprobed, tracer, "bpftrace")
         time.sleep(1)
         yield
+
+
+def python_stacks(target, folder):
+    """What reading Python stacks adds, in batches with enough calls to hold samples."""
+    rows = []
+    for mode, calls in (("off", 20_000), ("sampled", 20_000), ("all", 1_000)):
+        (folder / mode).mkdir()
+        with stageprof(target, folder / mode, "--python-stacks", mode) as recording:
+            cost = target.ask("deep", calls, FRAMES)
+        samples = recording["overhead"].get("samples", 0)
+        each = recording["overhead"].get("samples_ns", 0) / max(samples, 1)
+        rows.append((mode, cost, f"{samples} samples of {each:.0f} ns" if samples else ""))
+    return rows
 
 
 def overhead(recording):
@@ -183,6 +199,7 @@ def main():
             theirs = target.best(200)
         with stageprof(target, folder) as recording:
             target.ask("paced", RATE, 10)
+        stacks = python_stacks(target, folder)
     target.close()
     bystander.close()
 
@@ -193,6 +210,9 @@ def main():
         ("nobody attached, target", switch), ("  stageprof, target", our_switch),
         ("nobody attached, another process", elsewhere), ("  stageprof, another process", our_elsewhere)])
     print(overhead(recording))
+    print(f"{f'a driver call with Python stacks, {FRAMES} frames':44}{'ns':>10}")
+    for mode, cost, samples in stacks:
+        print(f"{'  --python-stacks=' + mode:44}{cost:10.1f}  {samples}".rstrip())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ a request, answered by one line:
   best CALLS BATCHES     nanoseconds per call of the quietest batch
   pair PAIRS BATCHES     the same of a begin and end of a stage
   switch ROUNDS BATCHES  the same of a switch between two threads on one CPU
+  deep CALLS FRAMES      the same of 20 batches, so many Python frames deep
   paced RATE SECONDS     calls made at that rate per second
 
 The calls come from a Python thread, inside a stage, with the GIL free, so that
@@ -33,12 +34,18 @@ def functions(driver, loop, markers):
         f.restype = result
         return lambda first, second: f(*given, int(first), last(float(second) if last is ctypes.c_double else int(second)))
 
+    best = bind("best", ctypes.c_double, ctypes.c_int, launch)
     return {
-        "best": bind("best", ctypes.c_double, ctypes.c_int, launch),
+        "best": best,
+        "deep": lambda first, second: deep(int(second), lambda: best(first, 20)),
         "pair": bind("best_pair", ctypes.c_double, ctypes.c_int, begin, end),
         "switch": bind("best_switch", ctypes.c_double, ctypes.c_int),
         "paced": bind("paced", long, ctypes.c_double, launch),
     }
+
+
+def deep(frames, call):
+    return deep(frames - 1, call) if frames > 1 else call()
 
 
 def main():
