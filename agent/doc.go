@@ -28,7 +28,7 @@
 // A Snapshot holds totals since the window's start, as if it had ended now. In
 // Live mode memory is bounded however long the window is: the latest 16,384
 // spans are kept one by one; the rows of threads that have ended leave the
-// kernel's tables within a second, and once there are more than 8,192 of them
+// kernel's tables within a second, and once there are more than 2,048 of them
 // those of the oldest half are added up in one row per stage and function, of
 // the thread that is Folded.
 package agent

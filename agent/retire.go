@@ -13,7 +13,7 @@ import (
 
 // maxRetired bounds the rows of threads that have ended which are kept one by
 // one: some megabytes.
-const maxRetired = 8192
+const maxRetired = 2048
 
 // foldedThread is the serial number of all threads together that ended long ago.
 const foldedThread = processThread - 1

@@ -268,7 +268,7 @@ func TestEndedThreadsAreFolded(t *testing.T) {
 			}
 		}
 	}
-	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 3*8192 {
+	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 3*2048 {
 		t.Errorf("%d threads' stages, %d of them folded, in %d and %d rows", ended, folded, len(final.Calls), len(final.Stages))
 	}
 }

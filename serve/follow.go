@@ -37,6 +37,8 @@ type follower struct {
 	follow bool
 	log    *slog.Logger
 
+	scraping sync.Mutex // one reading of all rows at a time is enough
+
 	mu      sync.Mutex
 	session Session // the present one, or the last one; nil before the first
 	up      bool    // the session records
@@ -103,7 +105,7 @@ func (f *follower) record(ctx context.Context, session Session) error {
 	f.mu.Lock()
 	f.up = false
 	if final != nil {
-		f.sums.add(correlate.Build(final))
+		f.sums.add(sumsOnly(final))
 		f.sums.settle()
 	}
 	f.mu.Unlock()
@@ -111,6 +113,14 @@ func (f *follower) record(ctx context.Context, session Session) error {
 		f.log.Info("the recording ended", "pid", final.Target.PID, "reason", final.Window.End, "after", final.Window.Duration)
 	}
 	return errors.Join(err, session.Close())
+}
+
+// sumsOnly joins a Recording without its single spans, which would be most of the
+// work.
+func sumsOnly(r *recording.Recording) *correlate.Ledger {
+	sums := *r
+	sums.Spans = nil
+	return correlate.Build(&sums)
 }
 
 // current is the session to take snapshots of, and whether it records.
@@ -143,6 +153,8 @@ func take(session Session) (*recording.Recording, error) {
 // counters brings the sums up to date and hands them to a function. The ledger is
 // nil when there was no target yet.
 func (f *follower) counters(each func(s *sums, l *correlate.Ledger, up bool, targets int)) error {
+	f.scraping.Lock()
+	defer f.scraping.Unlock()
 	session, _ := f.current()
 	r, err := take(session)
 	if err != nil && !errors.Is(err, ErrNoTarget) {
@@ -150,7 +162,7 @@ func (f *follower) counters(each func(s *sums, l *correlate.Ledger, up bool, tar
 	}
 	var ledger *correlate.Ledger
 	if r != nil {
-		ledger = correlate.Build(r)
+		ledger = sumsOnly(r)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
