@@ -33,6 +33,7 @@ func (c *topConfig) addFlags(f *pflag.FlagSet) {
 
 // Validate checks everything that can be checked without a target.
 func (c *topConfig) Validate() error {
+	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
 	c.Agent.PythonStacks = agent.PythonStacksOff // there is no place for them on the screen
 	switch {

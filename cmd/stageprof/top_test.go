@@ -293,6 +293,11 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
+// Top takes the sources of stages that record does.
+func TestTopStagesFromAPair(t *testing.T) {
+	wantTrouble(t, command(t, "top", "--once", "--pid=4194305", "--stages-from=usdt:lib.so:p:begin,end,nvtx"), "no such process")
+}
+
 func TestTopUsage(t *testing.T) {
 	cases := map[string]struct {
 		args []string
