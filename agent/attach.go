@@ -65,6 +65,9 @@ func (s *Session) load() error {
 	if err := s.prepareStageMatch(spec); err != nil {
 		return err
 	}
+	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
+		return fmt.Errorf("switching sync debt: %w", err)
+	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("loading the programs: %w", err)
 	}
@@ -322,9 +325,12 @@ func (s *Session) attachDriver(d DriverPlan) error {
 		s.drivers[imageOf(d.Image)] = true
 		return nil
 	}
-	points := probe.Points(d.Sites, len(s.symbols))
+	points := probe.Points(d.Sites, len(s.symbols), !s.config.NoSyncDebt)
 	for _, site := range d.Sites {
 		s.symbols = append(s.symbols, probedSymbol{site, d.Image})
+	}
+	if err := s.attachNotices(d); err != nil {
+		return err
 	}
 	returns, err := s.attacher.Return(d.File.AttachPath(), s.objects.DriverReturn, points)
 	if err != nil {
@@ -337,6 +343,27 @@ func (s *Session) attachDriver(d DriverPlan) error {
 	}
 	s.probes.Add(entries)
 	s.drivers[imageOf(d.Image)] = true
+	return nil
+}
+
+// attachNotices lets the kernel side follow contexts and the ends of streams,
+// which few programs are timed for.
+func (s *Session) attachNotices(d DriverPlan) error {
+	if s.config.NoSyncDebt {
+		return nil
+	}
+	sites, err := probe.Sites(d.ELF, probe.Notices())
+	if err != nil {
+		return fmt.Errorf("looking for contexts and streams in %q: %w", d.Path, err)
+	}
+	if len(sites) == 0 {
+		return nil
+	}
+	l, err := s.attacher.Entry(d.File.AttachPath(), s.objects.DriverNotice, probe.NoticePoints(sites))
+	if err != nil {
+		return err
+	}
+	s.probes.Add(l)
 	return nil
 }
 

@@ -61,6 +61,8 @@ type Config struct {
 	// with Snapshot. Of the single spans the latest are kept instead of the
 	// first, and only the sum of threads that ended long ago, see doc.go.
 	Live bool
+	// NoSyncDebt leaves out whose work waits were for: launches cost less then.
+	NoSyncDebt bool
 
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording

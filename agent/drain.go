@@ -139,6 +139,7 @@ type drain struct {
 	states    []bpf.ProbeThreadState // of the threads that exist
 
 	calls  map[bpf.ProbeCallKey]bpf.ProbeCallRow
+	debts  map[bpf.ProbeDebtKey]bpf.ProbeDebtRow
 	stages map[bpf.ProbeStageKey]bpf.ProbeStageRow
 
 	modules    *moduleTable
@@ -166,7 +167,7 @@ func (d *drain) run() error {
 	d.byNames, d.rowOf = map[string]int{}, map[stageID]int{}
 	d.regions, d.hits = d.newRegionTable(), hits{}
 	for _, step := range []func() error{
-		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
+		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addDebts, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
 		d.addAllocations,
 	} {
 		if err := step(); err != nil {
@@ -179,6 +180,9 @@ func (d *drain) run() error {
 
 func (d *drain) readRows() (err error) {
 	if d.calls, err = rows[bpf.ProbeCallKey](d.objects.Calls, d.live, wholeCall); err != nil {
+		return err
+	}
+	if d.debts, err = rows[bpf.ProbeDebtKey](d.objects.Debts, d.live, anyDebt); err != nil {
 		return err
 	}
 	d.stages, err = rows[bpf.ProbeStageKey](d.objects.Stages, d.live, wholeStage)
@@ -343,6 +347,29 @@ func (d *drain) call(key bpf.ProbeCallKey, row *bpf.ProbeCallRow) recording.Call
 		Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
 		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist, Samples: d.rowSamples[key],
 	}
+}
+
+var debtKinds = map[bpf.ProbeDebtKind]recording.DebtKind{
+	bpf.ProbeDebtKindDEBT_STAGE:     recording.DebtStage,
+	bpf.ProbeDebtKindDEBT_FORGOTTEN: recording.DebtForgotten,
+	bpf.ProbeDebtKindDEBT_UNSEEN:    recording.DebtUnseen,
+	bpf.ProbeDebtKindDEBT_IDLE:      recording.DebtIdle,
+}
+
+func (d *drain) addDebts() error {
+	for _, table := range []map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{d.debts, d.retired.debts} {
+		for key, row := range table {
+			if row.Waits == 0 { // made, but its first wait was cut off
+				continue
+			}
+			d.r.Debts = append(d.r.Debts, recording.Debt{
+				Thread: d.thread(key.Thread), Path: d.path(key.Path), Symbol: int(key.Symbol),
+				Kind: debtKinds[bpf.ProbeDebtKind(key.Kind)], Owner: d.path(key.Owner),
+				Waits: row.Waits, WallNS: row.Wall, Operations: row.Operations,
+			})
+		}
+	}
+	return nil
 }
 
 func (d *drain) frame(address uint64) int {

@@ -100,6 +100,11 @@ func TestEveryStateHasAWord(t *testing.T) {
 			t.Errorf("attribution %d has no word", a)
 		}
 	}
+	for kind := range bpf.ProbeDebtKindDEBT_IDLE + 1 {
+		if debtKinds[kind] == "" {
+			t.Errorf("kind of debt %d has no word", kind)
+		}
+	}
 	if gilStates[bpf.ProbeGilStateGIL_HELD] != recording.GILHeld || attributions[bpf.ProbeAttributionATTRIBUTION_OWN] != recording.AttributionOwn {
 		t.Error("words are mixed up")
 	}
@@ -116,6 +121,8 @@ func TestLayouts(t *testing.T) {
 		"path_key": bpf.ProbePathKey{}, "stage_key": bpf.ProbeStageKey{}, "stage_name": bpf.ProbeStageName{},
 		"span_record": bpf.ProbeSpanRecord{}, "stage_row": bpf.ProbeStageRow{}, "thread_info": bpf.ProbeThreadInfo{}, "thread_state": bpf.ProbeThreadState{},
 		"allocation_key": bpf.ProbeAllocationKey{}, "allocation_row": bpf.ProbeAllocationRow{}, "function": bpf.ProbeFunction{}, "region_key": bpf.ProbeRegionKey{}, "region_row": bpf.ProbeRegionRow{},
+		"stream_key": bpf.ProbeStreamKey{}, "stream_log": bpf.ProbeStreamLog{}, "event_point": bpf.ProbeEventPoint{},
+		"debt_key": bpf.ProbeDebtKey{}, "debt_row": bpf.ProbeDebtRow{},
 	}
 	for name, value := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -67,6 +67,16 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "Python frames could not be followed: the interpreter's lists changed while they were read"},
 	bpf.ProbeCounterLOST_SAMPLE_ROOM: {Reason: "python_samples_full", Kind: "samples",
 		Help: "the ring buffer was full: the calls are in the totals, their Python stacks are not known"},
+	bpf.ProbeCounterLOST_DEBT_STREAM: {Reason: "debt_streams_full", Kind: "other",
+		Help: "too many streams: what further ones were given to do is missing from the sync debt"},
+	bpf.ProbeCounterLOST_DEBT_EVENT: {Reason: "debt_events_full", Kind: "other",
+		Help: "too many recorded events: whose work a wait for further ones is for is not known"},
+	bpf.ProbeCounterLOST_DEBT_CONTEXT: {Reason: "debt_contexts_full", Kind: "other",
+		Help: "too many contexts: the default streams of further ones are taken for the first one's"},
+	bpf.ProbeCounterLOST_DEBT_THREAD: {Reason: "debt_no_thread_state", Kind: "other",
+		Help: "the kernel had no memory for a thread's waits: they are missing from the sync debt"},
+	bpf.ProbeCounterLOST_DEBT_ROW: {Reason: "debt_rows_full", Kind: "other",
+		Help: "the table of sync debt is full: parts of waits are missing from it"},
 }
 
 // Losses that are known only in user space.

@@ -42,6 +42,7 @@ func (s *Session) kernelMemory() uint64 {
 		s.objects.ProcessStages, s.objects.Counters, s.objects.Texts,
 		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
 		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated, s.objects.PythonSamples,
+		s.objects.Streams, s.objects.StreamLogs, s.objects.Events, s.objects.Contexts, s.objects.Debts,
 	} {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {

@@ -110,6 +110,9 @@ func expectEqual(t *testing.T, r *recording.Recording, want simtest.Counts) {
 		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
 	}
 	expectNoLosses(t, r)
+	if r.Debts != nil {
+		expectDebtsCoverWaits(t, r)
+	}
 	if r.Seen.Calls != got.Total().Calls {
 		t.Errorf("%d calls seen, %d in the rows", r.Seen.Calls, got.Total().Calls)
 	}

@@ -22,6 +22,7 @@ const foldedThread = processThread - 1
 // tables. Nothing changes them any more.
 type retired struct {
 	calls   map[bpf.ProbeCallKey]bpf.ProbeCallRow
+	debts   map[bpf.ProbeDebtKey]bpf.ProbeDebtRow
 	stages  map[bpf.ProbeStageKey]bpf.ProbeStageRow
 	regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow
 
@@ -49,6 +50,10 @@ func (s *Session) retire() error {
 	if err != nil {
 		return err
 	}
+	debts, err := take[bpf.ProbeDebtKey, bpf.ProbeDebtRow](s.objects.Debts, func(key bpf.ProbeDebtKey) bool { return has(ended, key.Thread) })
+	if err != nil {
+		return err
+	}
 	stages, err := take[bpf.ProbeStageKey, bpf.ProbeStageRow](s.objects.Stages, func(key bpf.ProbeStageKey) bool { return has(ended, key.Thread) })
 	if err != nil {
 		return err
@@ -67,7 +72,7 @@ func (s *Session) retire() error {
 			return err
 		}
 	}
-	s.retired.add(ended, calls, stages)
+	s.retired.add(ended, calls, debts, stages)
 	s.retired.addRegions(regions, allocations)
 	if s.retired.rows > maxRetired || len(s.retired.serials) > maxRetired {
 		old := s.retired.fold(s.spans.threads())
@@ -107,9 +112,11 @@ func remove[K any](m *ebpf.Map, key K) error {
 	return nil
 }
 
-func (r *retired) add(ended map[uint32]bpf.ProbeThreadInfo, calls map[bpf.ProbeCallKey]bpf.ProbeCallRow, stages map[bpf.ProbeStageKey]bpf.ProbeStageRow) {
+func (r *retired) add(ended map[uint32]bpf.ProbeThreadInfo, calls map[bpf.ProbeCallKey]bpf.ProbeCallRow,
+	debts map[bpf.ProbeDebtKey]bpf.ProbeDebtRow, stages map[bpf.ProbeStageKey]bpf.ProbeStageRow) {
 	if r.info == nil {
 		r.calls, r.stages = map[bpf.ProbeCallKey]bpf.ProbeCallRow{}, map[bpf.ProbeStageKey]bpf.ProbeStageRow{}
+		r.debts = map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{}
 		r.info = map[uint32]bpf.ProbeThreadInfo{}
 	}
 	first := len(r.serials)
@@ -117,8 +124,9 @@ func (r *retired) add(ended map[uint32]bpf.ProbeThreadInfo, calls map[bpf.ProbeC
 	r.serials = slices.AppendSeq(r.serials, maps.Keys(ended))
 	slices.Sort(r.serials[first:])
 	maps.Copy(r.calls, calls)
+	maps.Copy(r.debts, debts)
 	maps.Copy(r.stages, stages)
-	r.rows += len(calls) + len(stages)
+	r.rows += len(calls) + len(debts) + len(stages)
 }
 
 // fold adds up the rows of the older half of the threads, which it returns. The
@@ -131,6 +139,8 @@ func (r *retired) fold(inUse map[uint32]bool) (old map[uint32]bool) {
 	maps.DeleteFunc(r.info, func(serial uint32, _ bpf.ProbeThreadInfo) bool { return !young[serial] && !inUse[serial] })
 	r.rows -= foldRows(r.calls, old, func(k bpf.ProbeCallKey) uint32 { return k.Thread },
 		func(k bpf.ProbeCallKey) bpf.ProbeCallKey { k.Thread = foldedThread; return k }, addCallRow)
+	r.rows -= foldRows(r.debts, old, func(k bpf.ProbeDebtKey) uint32 { return k.Thread },
+		func(k bpf.ProbeDebtKey) bpf.ProbeDebtKey { k.Thread = foldedThread; return k }, addDebtRow)
 	r.rows -= foldRows(r.stages, old, func(k bpf.ProbeStageKey) uint32 { return k.Thread },
 		func(k bpf.ProbeStageKey) bpf.ProbeStageKey { k.Thread = foldedThread; return k }, addStageRow)
 	r.rows -= foldRows(r.regions, old, func(k bpf.ProbeRegionKey) uint32 { return k.Thread },
@@ -184,6 +194,12 @@ func addCallRow(to, from *bpf.ProbeCallRow) {
 	to.Bytes += from.Bytes
 	to.Min, to.Max = min(to.Min, from.Min), max(to.Max, from.Max)
 	addTo(to.Hist[:], from.Hist[:])
+}
+
+func addDebtRow(to, from *bpf.ProbeDebtRow) {
+	to.Waits += from.Waits
+	to.Wall += from.Wall
+	to.Operations += from.Operations
 }
 
 func addStageRow(to, from *bpf.ProbeStageRow) {

@@ -98,6 +98,9 @@ func wholeCall(row *bpf.ProbeCallRow) bool {
 	return n == row.Count
 }
 
+// anyDebt: shares of a wait that is just being divided can be missing.
+func anyDebt(*bpf.ProbeDebtRow) bool { return true }
+
 // anyState: the process's stages can't be checked.
 func anyState(*bpf.ProbeThreadState) bool { return true }
 

@@ -96,6 +96,7 @@ func TestFoldKeepsSums(t *testing.T) {
 	for serial := range uint32(threads) {
 		r.add(map[uint32]bpf.ProbeThreadInfo{serial: {Tid: 7}},
 			map[bpf.ProbeCallKey]bpf.ProbeCallRow{{Thread: serial, Symbol: 3}: {Count: 2, Wall: 10, Min: uint64(serial), Max: 100 - uint64(serial)}},
+			map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{{Thread: serial, Owner: 5}: {Waits: 1, Wall: 5, Operations: 3}},
 			map[bpf.ProbeStageKey]bpf.ProbeStageRow{{Thread: serial, Path: 5}: {Count: 1, Wall: 20, PartialCount: 1, Min: 4, Max: uint64(serial)}})
 		r.addRegions(
 			map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{{Thread: serial, Region: 4}: {Count: 3, Wall: 30, Min: 9, Max: uint64(serial), PartialCount: 1}},
@@ -104,7 +105,7 @@ func TestFoldKeepsSums(t *testing.T) {
 	for want := threads; want > 0; {
 		r.fold(map[uint32]bool{0: true})
 		want -= (want + 1) / 2
-		if len(r.serials) != want || r.rows != 4*want {
+		if len(r.serials) != want || r.rows != 5*want {
 			t.Errorf("%d threads with %d rows are left, want %d", len(r.serials), r.rows, want)
 		}
 	}
@@ -114,6 +115,10 @@ func TestFoldKeepsSums(t *testing.T) {
 	call := r.calls[bpf.ProbeCallKey{Thread: foldedThread, Symbol: 3}]
 	if len(r.calls) != 1 || call.Count != 2*threads || call.Wall != 10*threads || call.Min != 0 || call.Max != 100 {
 		t.Errorf("calls: %+v", r.calls)
+	}
+	debt := r.debts[bpf.ProbeDebtKey{Thread: foldedThread, Owner: 5}]
+	if len(r.debts) != 1 || debt != (bpf.ProbeDebtRow{Waits: threads, Wall: 5 * threads, Operations: 3 * threads}) {
+		t.Errorf("debts: %+v", r.debts)
 	}
 	stage := r.stages[bpf.ProbeStageKey{Thread: foldedThread, Path: 5}]
 	if len(r.stages) != 1 || stage.Count != threads || stage.PartialCount != threads || stage.Max != threads-1 {

@@ -72,6 +72,30 @@ func TestTorchEqualsTruth(t *testing.T) {
 	}
 }
 
+// Whoever waits for the copy of the hidden states waits for the stages that made
+// them, through an event that the copy's stream follows.
+func TestTorchSyncDebt(t *testing.T) {
+	waits := map[string]string{"sync": "copy_to_cpu", "async": "post_process"}
+	for copies, waiting := range waits {
+		t.Run(copies, func(t *testing.T) {
+			p := startPipeline(t, "--copy", copies, "--iterations", "30")
+			r := record(t, agent.Config{PID: p.PID, Probes: "default"})
+			p.begin(t)
+			got := r.finish()
+			p.Wait()
+			expectDebtsCoverWaits(t, got)
+			owed := operationsOwed(got, waiting)
+			given := operationsGiven(simtest.ReadTruth(t, p.truth))
+			for _, owner := range []string{"target_forward", "pack_hidden", "copy_to_cpu"} {
+				// Not all: the allocator's own waits and questions find some to be over.
+				if owed[owner] < given[owner]/2 || owed[owner] > given[owner] {
+					t.Errorf("%s owes %d of its %d operations to %s", owner, owed[owner], given[owner], waiting)
+				}
+			}
+		})
+	}
+}
+
 // backward is the stage of the pipeline that calls backward().
 const backward = "drafter_backward"
 

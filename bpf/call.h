@@ -7,6 +7,7 @@
 #ifndef STAGEPROF_CALL_H
 #define STAGEPROF_CALL_H
 
+#include "debt.h"
 #include "function.h"
 #include "python.h"
 
@@ -104,6 +105,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     state->gil = gil_read(task, state);
     state->path = attributed_path(state, &state->attribution);
     state->call_region = state->region;
+    debt_enter(ctx, state, cookie);
     state->begin = ledger_enter(state, bpf_ktime_get_ns());
     state->sp = sp;
     /* Read after the clock: what comes in between is then no part of the call. */
@@ -141,6 +143,12 @@ static __always_inline void call_row_add(struct call_row *row, u64 wall, u64 off
     row->hist[log2_bucket(wall)]++;
 }
 
+/* CUresult is 32 bits wide: the upper half of the register is noise. */
+static __always_inline bool call_failed(struct pt_regs *ctx)
+{
+    return (u32)PT_REGS_RC(ctx) != 0;
+}
+
 /* Returns the weight with which the call is sampled, see python.h. */
 static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *state, u64 wall,
                                       u64 off)
@@ -155,8 +163,8 @@ static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *
         count(LOST_ROW);
         return 0;
     }
-    /* CUresult is 32 bits wide: the upper half of the register is noise. */
-    call_row_add(row, wall, off, state->size, (u32)PT_REGS_RC(ctx) != 0);
+    call_row_add(row, wall, off, state->size, call_failed(ctx));
+    debt_leave(state, wall, call_failed(ctx));
     return python_weight(row, wall);
 }
 

@@ -109,8 +109,91 @@ const (
 	ProbeCounterLOST_SAMPLE_STATE    ProbeCounter = 27
 	ProbeCounterLOST_SAMPLE_READ     ProbeCounter = 28
 	ProbeCounterLOST_SAMPLE_ROOM     ProbeCounter = 29
-	ProbeCounterCOUNTERS             ProbeCounter = 30
+	ProbeCounterLOST_DEBT_STREAM     ProbeCounter = 30
+	ProbeCounterLOST_DEBT_EVENT      ProbeCounter = 31
+	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 32
+	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 33
+	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 34
+	ProbeCounterCOUNTERS             ProbeCounter = 35
 )
+
+type ProbeDebtKey struct {
+	_      structs.HostLayout
+	Thread uint32
+	Path   uint32
+	Owner  uint32
+	Symbol uint16
+	Kind   uint8
+	Pad    uint8
+}
+
+type ProbeDebtKind uint32
+
+const (
+	ProbeDebtKindDEBT_STAGE     ProbeDebtKind = 0
+	ProbeDebtKindDEBT_FORGOTTEN ProbeDebtKind = 1
+	ProbeDebtKindDEBT_UNSEEN    ProbeDebtKind = 2
+	ProbeDebtKindDEBT_IDLE      ProbeDebtKind = 3
+)
+
+type ProbeDebtRole uint32
+
+const (
+	ProbeDebtRoleDEBT_NONE           ProbeDebtRole = 0
+	ProbeDebtRoleDEBT_ENQUEUE        ProbeDebtRole = 1
+	ProbeDebtRoleDEBT_WAIT_STREAM    ProbeDebtRole = 2
+	ProbeDebtRoleDEBT_WAIT_EVENT     ProbeDebtRole = 3
+	ProbeDebtRoleDEBT_WAIT_CONTEXT   ProbeDebtRole = 4
+	ProbeDebtRoleDEBT_WAIT_COPY      ProbeDebtRole = 5
+	ProbeDebtRoleDEBT_RECORD_EVENT   ProbeDebtRole = 6
+	ProbeDebtRoleDEBT_FOLLOW_EVENT   ProbeDebtRole = 7
+	ProbeDebtRoleDEBT_ASK_STREAM     ProbeDebtRole = 8
+	ProbeDebtRoleDEBT_ASK_EVENT      ProbeDebtRole = 9
+	ProbeDebtRoleDEBT_DESTROY_EVENT  ProbeDebtRole = 10
+	ProbeDebtRoleDEBT_BEGIN_CAPTURE  ProbeDebtRole = 11
+	ProbeDebtRoleDEBT_END_CAPTURE    ProbeDebtRole = 12
+	ProbeDebtRoleDEBT_DESTROY_STREAM ProbeDebtRole = 13
+	ProbeDebtRoleDEBT_SET_CONTEXT    ProbeDebtRole = 14
+	ProbeDebtRoleDEBT_PUSH_CONTEXT   ProbeDebtRole = 15
+	ProbeDebtRoleDEBT_POP_CONTEXT    ProbeDebtRole = 16
+)
+
+type ProbeDebtRow struct {
+	_          structs.HostLayout
+	Waits      uint64
+	Wall       uint64
+	Operations uint64
+}
+
+type ProbeDebtWait struct {
+	_          structs.HostLayout
+	Operations uint64
+	Forgotten  uint64
+	StreamsLen uint32
+	OwnersLen  uint32
+	Unseen     uint32
+	Pad        uint32
+	Streams    [64]struct {
+		_      structs.HostLayout
+		From   uint64
+		Until  uint64
+		Stream uint32
+		Pad    uint32
+	}
+	Owners [16]struct {
+		_          structs.HostLayout
+		Operations uint64
+		Path       uint32
+		Pad        uint32
+	}
+}
+
+type ProbeEventPoint struct {
+	_        structs.HostLayout
+	Enqueued uint64
+	Stream   uint32
+	Capture  uint32
+}
 
 type ProbeFunction struct {
 	_         structs.HostLayout
@@ -348,6 +431,8 @@ type ProbeSharedTypes struct {
 	Leaving         uint32
 	AllocationEvent uint32
 	SizeKind        uint32
+	DebtRole        uint32
+	DebtKind        uint32
 	SpanRecord      struct {
 		_        structs.HostLayout
 		Thread   uint32
@@ -475,6 +560,31 @@ type ProbeStageRow struct {
 	Last         uint64
 }
 
+type ProbeStreamKey struct {
+	_      structs.HostLayout
+	Handle uint64
+	Owner  uint64
+}
+
+type ProbeStreamLog struct {
+	_         structs.HostLayout
+	Enqueued  uint64
+	Done      uint64
+	Len       uint32
+	Context   uint32
+	SeenIdle  uint32
+	Capture   uint32
+	Origin    uint32
+	Capturing uint32
+	Segments  [32]struct {
+		_     structs.HostLayout
+		Begin uint64
+		Until uint64
+		Path  uint32
+		Other uint32
+	}
+}
+
 type ProbeTargetEnd uint32
 
 const (
@@ -518,16 +628,26 @@ type ProbeThreadState struct {
 	Busy        uint32
 	Ended       uint32
 	Tls         uint64
-	Slot        uint64
-	Depth       uint32
-	Markers     uint32
-	StagePath   uint32
-	Seeded      uint32
-	Deeper      uint32
-	Adopted     uint32
-	Outside     ProbeOpenStage
-	Open        [32]ProbeOpenStage
-	Calls       [64]struct {
+	Debt        struct {
+		_          structs.HostLayout
+		Stream     uint64
+		Event      uint64
+		Enqueued   uint64
+		Last       ProbeStreamKey
+		LastStream uint32
+		Call       uint32
+		Contexts   uint64
+	}
+	Slot      uint64
+	Depth     uint32
+	Markers   uint32
+	StagePath uint32
+	Seeded    uint32
+	Deeper    uint32
+	Adopted   uint32
+	Outside   ProbeOpenStage
+	Open      [32]ProbeOpenStage
+	Calls     [64]struct {
 		_       structs.HostLayout
 		Symbol  uint16
 		Gil     uint8
@@ -559,7 +679,11 @@ const (
 	ProbeMapAllocated      = "allocated"
 	ProbeMapAllocations    = "allocations"
 	ProbeMapCalls          = "calls"
+	ProbeMapContexts       = "contexts"
 	ProbeMapCounters       = "counters"
+	ProbeMapDebtWaits      = "debt_waits"
+	ProbeMapDebts          = "debts"
+	ProbeMapEvents         = "events"
 	ProbeMapFunctions      = "functions"
 	ProbeMapGraphTasks     = "graph_tasks"
 	ProbeMapHiddenNames    = "hidden_names"
@@ -574,12 +698,15 @@ const (
 	ProbeMapSlots          = "slots"
 	ProbeMapSpans          = "spans"
 	ProbeMapStages         = "stages"
+	ProbeMapStreamLogs     = "stream_logs"
+	ProbeMapStreams        = "streams"
 	ProbeMapTexts          = "texts"
 	ProbeMapThreadStates   = "thread_states"
 	ProbeMapThreads        = "threads"
 	ProbeProgAllocationHit = "allocation_hit"
 	ProbeProgAutogradHit   = "autograd_hit"
 	ProbeProgDriverEntry   = "driver_entry"
+	ProbeProgDriverNotice  = "driver_notice"
 	ProbeProgDriverReturn  = "driver_return"
 	ProbeProgDumpThreads   = "dump_threads"
 	ProbeProgFunctionEntry = "function_entry"
@@ -603,6 +730,7 @@ const (
 	ProbeVarPython         = "python"
 	ProbeVarPythonMode     = "python_mode"
 	ProbeVarSharedTypes    = "shared_types"
+	ProbeVarSyncDebt       = "sync_debt"
 	ProbeVarTargetEnded    = "target_ended"
 	ProbeVarTargetTgid     = "target_tgid"
 	ProbeVarTracking       = "tracking"
@@ -655,6 +783,7 @@ type ProbeProgramSpecs struct {
 	AllocationHit *ebpf.ProgramSpec `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.ProgramSpec `ebpf:"autograd_hit"`
 	DriverEntry   *ebpf.ProgramSpec `ebpf:"driver_entry"`
+	DriverNotice  *ebpf.ProgramSpec `ebpf:"driver_notice"`
 	DriverReturn  *ebpf.ProgramSpec `ebpf:"driver_return"`
 	DumpThreads   *ebpf.ProgramSpec `ebpf:"dump_threads"`
 	FunctionEntry *ebpf.ProgramSpec `ebpf:"function_entry"`
@@ -679,7 +808,11 @@ type ProbeMapSpecs struct {
 	Allocated     *ebpf.MapSpec `ebpf:"allocated"`
 	Allocations   *ebpf.MapSpec `ebpf:"allocations"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
+	Contexts      *ebpf.MapSpec `ebpf:"contexts"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	DebtWaits     *ebpf.MapSpec `ebpf:"debt_waits"`
+	Debts         *ebpf.MapSpec `ebpf:"debts"`
+	Events        *ebpf.MapSpec `ebpf:"events"`
 	Functions     *ebpf.MapSpec `ebpf:"functions"`
 	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
 	HiddenNames   *ebpf.MapSpec `ebpf:"hidden_names"`
@@ -694,6 +827,8 @@ type ProbeMapSpecs struct {
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Spans         *ebpf.MapSpec `ebpf:"spans"`
 	Stages        *ebpf.MapSpec `ebpf:"stages"`
+	StreamLogs    *ebpf.MapSpec `ebpf:"stream_logs"`
+	Streams       *ebpf.MapSpec `ebpf:"streams"`
 	Texts         *ebpf.MapSpec `ebpf:"texts"`
 	ThreadStates  *ebpf.MapSpec `ebpf:"thread_states"`
 	Threads       *ebpf.MapSpec `ebpf:"threads"`
@@ -711,6 +846,7 @@ type ProbeVariableSpecs struct {
 	Python       *ebpf.VariableSpec `ebpf:"python"`
 	PythonMode   *ebpf.VariableSpec `ebpf:"python_mode"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
+	SyncDebt     *ebpf.VariableSpec `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
 	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
 	Tracking     *ebpf.VariableSpec `ebpf:"tracking"`
@@ -741,7 +877,11 @@ type ProbeMaps struct {
 	Allocated     *ebpf.Map `ebpf:"allocated"`
 	Allocations   *ebpf.Map `ebpf:"allocations"`
 	Calls         *ebpf.Map `ebpf:"calls"`
+	Contexts      *ebpf.Map `ebpf:"contexts"`
 	Counters      *ebpf.Map `ebpf:"counters"`
+	DebtWaits     *ebpf.Map `ebpf:"debt_waits"`
+	Debts         *ebpf.Map `ebpf:"debts"`
+	Events        *ebpf.Map `ebpf:"events"`
 	Functions     *ebpf.Map `ebpf:"functions"`
 	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
 	HiddenNames   *ebpf.Map `ebpf:"hidden_names"`
@@ -756,6 +896,8 @@ type ProbeMaps struct {
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Spans         *ebpf.Map `ebpf:"spans"`
 	Stages        *ebpf.Map `ebpf:"stages"`
+	StreamLogs    *ebpf.Map `ebpf:"stream_logs"`
+	Streams       *ebpf.Map `ebpf:"streams"`
 	Texts         *ebpf.Map `ebpf:"texts"`
 	ThreadStates  *ebpf.Map `ebpf:"thread_states"`
 	Threads       *ebpf.Map `ebpf:"threads"`
@@ -766,7 +908,11 @@ func (m *ProbeMaps) Close() error {
 		m.Allocated,
 		m.Allocations,
 		m.Calls,
+		m.Contexts,
 		m.Counters,
+		m.DebtWaits,
+		m.Debts,
+		m.Events,
 		m.Functions,
 		m.GraphTasks,
 		m.HiddenNames,
@@ -781,6 +927,8 @@ func (m *ProbeMaps) Close() error {
 		m.Slots,
 		m.Spans,
 		m.Stages,
+		m.StreamLogs,
+		m.Streams,
 		m.Texts,
 		m.ThreadStates,
 		m.Threads,
@@ -799,6 +947,7 @@ type ProbeVariables struct {
 	Python       *ebpf.Variable `ebpf:"python"`
 	PythonMode   *ebpf.Variable `ebpf:"python_mode"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
+	SyncDebt     *ebpf.Variable `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
 	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`
 	Tracking     *ebpf.Variable `ebpf:"tracking"`
@@ -813,6 +962,7 @@ type ProbePrograms struct {
 	AllocationHit *ebpf.Program `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.Program `ebpf:"autograd_hit"`
 	DriverEntry   *ebpf.Program `ebpf:"driver_entry"`
+	DriverNotice  *ebpf.Program `ebpf:"driver_notice"`
 	DriverReturn  *ebpf.Program `ebpf:"driver_return"`
 	DumpThreads   *ebpf.Program `ebpf:"dump_threads"`
 	FunctionEntry *ebpf.Program `ebpf:"function_entry"`
@@ -835,6 +985,7 @@ func (p *ProbePrograms) Close() error {
 		p.AllocationHit,
 		p.AutogradHit,
 		p.DriverEntry,
+		p.DriverNotice,
 		p.DriverReturn,
 		p.DumpThreads,
 		p.FunctionEntry,

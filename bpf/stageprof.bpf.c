@@ -15,6 +15,8 @@
  *                          a function's exits: it ends              target; a return is stepped
  * uprobe on PyTorch's      whose backward pass a thread works on    per autograd function
  *   autograd engine
+ * uprobe on the driver's   which context a thread works in, and     per such call
+ *   current contexts         when a stream ends
  * uprobe on the loader     a library came or went: look again       per dlopen
  * sched_switch, _wakeup    where the target's threads' time goes    two compares for bystanders
  * task_newtask             a thread begins                          rare
@@ -48,6 +50,8 @@ struct shared_types {
     enum leaving leaving;
     enum allocation_event allocation_event;
     enum size_kind size_kind;
+    enum debt_role debt_role;
+    enum debt_kind debt_kind;
     struct span_record span_record;
     enum python_stacks python_stacks;
     struct python_sample python_sample;
@@ -70,6 +74,20 @@ int driver_return(struct pt_regs *ctx)
 
     if (in_window() && is_target())
         call_leave(ctx, now);
+    return 0;
+}
+
+/* At the entry only: these calls may be timed by the others, too. */
+SEC("uprobe.multi")
+int driver_notice(struct pt_regs *ctx)
+{
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    state = thread_get(bpf_get_current_task_btf());
+    if (state)
+        debt_notice(ctx, state, bpf_get_attach_cookie(ctx));
     return 0;
 }
 

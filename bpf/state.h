@@ -15,6 +15,9 @@
 
 const volatile u32 target_tgid = 0;
 
+/* Whether waits are charged to those whose work they wait for. */
+const volatile bool sync_debt = false;
+
 /* Markers are followed from `tracking` on, so that the stage stacks are right
  * when the window opens; calls and spans count between window_start and
  * window_end (CLOCK_MONOTONIC, 0 = not yet). */
@@ -147,6 +150,51 @@ struct {
     __type(value, u32);
 } graph_tasks SEC(".maps");
 
+/* Streams by what tells them apart -> their number. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, STREAMS);
+    __type(key, struct stream_key);
+    __type(value, u32);
+} streams SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, STREAMS);
+    __type(key, u32);
+    __type(value, struct stream_log);
+} stream_logs SEC(".maps");
+
+/* Recorded events by their handle, until they are destroyed. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, u64);
+    __type(value, struct event_point);
+} events SEC(".maps");
+
+/* Contexts by their handle -> their number, in the order in which they were seen. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 255);
+    __type(key, u64);
+    __type(value, u32);
+} contexts SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct debt_wait);
+} debt_waits SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct debt_key);
+    __type(value, struct debt_row);
+} debts SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, MAX_FUNCTIONS);
@@ -199,6 +247,9 @@ struct {
 static u32 last_thread = 0;
 static u32 next_path = PATH_FIRST;
 static u64 last_text = 0;
+static u32 next_stream = 0;
+static u32 next_context = 0;
+static u32 last_capture = 0;
 
 /* ---- helpers ------------------------------------------------------------- */
 
@@ -258,6 +309,15 @@ static __always_inline u64 in_window_since(u64 begin)
     return begin < start ? start : begin;
 }
 
+/* Not in every libbpf's bpf_tracing.h. */
+#ifndef PT_REGS_PARM6
+#if defined(__TARGET_ARCH_x86)
+#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->r9)
+#else
+#define PT_REGS_PARM6(x) (__PT_REGS_CAST(x)->regs[5])
+#endif
+#endif
+
 /* Each argument is loaded on its own path: the verifier allows no load from a
  * computed offset into the context. */
 #define LOAD_ARGUMENT(number)                                                                      \
@@ -276,6 +336,7 @@ static __always_inline u64 argument(struct pt_regs *ctx, u8 number)
         LOAD_ARGUMENT(3);
         LOAD_ARGUMENT(4);
         LOAD_ARGUMENT(5);
+        LOAD_ARGUMENT(6);
     }
     return value;
 }

@@ -19,6 +19,10 @@
 #define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
 #define PYTHON_FRAMES 32  /* innermost frames kept of a Python stack */
 #define PYTHON_WORDS 32   /* of a structure of CPython's that are read at once */
+#define STREAMS 1024      /* streams whose work is followed */
+#define SEGMENTS 32       /* runs of one stage's work kept per stream, a power of two */
+#define WAIT_STREAMS 64   /* streams that one wait can be for */
+#define WAIT_OWNERS 16    /* stages that one wait is told apart for */
 
 enum gil_state {
     GIL_NONE,
@@ -99,6 +103,11 @@ enum counter {
     LOST_SAMPLE_STATE,    /* samples of a thread for which no state could be made */
     LOST_SAMPLE_READ,     /* samples whose frames could not be read */
     LOST_SAMPLE_ROOM,     /* samples that found no room in the ring buffer */
+    LOST_DEBT_STREAM,     /* calls with a stream that found no room in the table of streams */
+    LOST_DEBT_EVENT,      /* events that found no room when they were recorded */
+    LOST_DEBT_CONTEXT,    /* contexts that found no number of their own */
+    LOST_DEBT_THREAD,     /* waits of a thread for which no memory could be had */
+    LOST_DEBT_ROW,        /* parts of waits that found no room for a new row */
     COUNTERS,
 };
 
@@ -193,12 +202,49 @@ enum size_kind {
     SIZE_COPY_3D,  /* CUDA_MEMCPY3D: WidthInBytes * Height * Depth */
 };
 
+/* What a driver function means for the work that streams have before them. */
+enum debt_role {
+    DEBT_NONE,
+    DEBT_ENQUEUE,      /* one more operation on its stream */
+    DEBT_WAIT_STREAM,  /* waits for all that its stream has before it */
+    DEBT_WAIT_EVENT,   /* … for what was before an event */
+    DEBT_WAIT_CONTEXT, /* … for all streams of the current context */
+    DEBT_WAIT_COPY,    /* … for its stream, on which it is an operation itself */
+    DEBT_RECORD_EVENT, /* keeps the point that its stream's work has reached */
+    DEBT_FOLLOW_EVENT, /* makes its stream wait for an event */
+    DEBT_ASK_STREAM,   /* tells, by success, that its stream has nothing before it */
+    DEBT_ASK_EVENT,    /* … that an event is over */
+    DEBT_DESTROY_EVENT,
+    DEBT_BEGIN_CAPTURE, /* what its stream gets from here on goes into a graph */
+    DEBT_END_CAPTURE,
+    DEBT_DESTROY_STREAM, /* this one and the following ones are seen at their entry only */
+    DEBT_SET_CONTEXT,
+    DEBT_PUSH_CONTEXT,
+    DEBT_POP_CONTEXT,
+};
+
+/* Where a call's stream is, if not in the argument of this number. */
+#define STREAM_DEFAULT 0 /* it has no such argument: the default stream */
+#define STREAM_CONFIG 15 /* in the structure CUlaunchConfig that the first argument points to */
+
+/* Whom a wait's time is owed to. */
+enum debt_kind {
+    DEBT_STAGE,     /* a stage path, maybe the one outside any stage */
+    DEBT_FORGOTTEN, /* stages whose work found no more room in the stream's log */
+    DEBT_UNSEEN,    /* nothing that was seen; the stream may have had something before */
+    DEBT_IDLE,      /* nothing: everything that was seen was over already */
+};
+
 /* A driver probe's cookie, packed into 64 bits. */
 #define COOKIE_SYMBOL(c) ((u16)(c))
 #define COOKIE_SIZE_KIND(c) ((u8)((c) >> 16))
 #define COOKIE_SIZE_ARGUMENT(c) ((u8)((c) >> 24)) /* 1 to 6 */
 #define COOKIE_SIZE_SHIFT(c) ((u8)((c) >> 32) & 7)
 #define COOKIE_SIZE_32BIT(c) ((u8)((c) >> 40) & 1) /* the argument is an unsigned int */
+#define COOKIE_DEBT(c) ((u16)((c) >> 48))          /* the following three */
+#define DEBT_ROLE(d) ((d)&31)
+#define DEBT_STREAM(d) ((d) >> 5 & 15)    /* the number of the argument, or one of STREAM_ */
+#define DEBT_PER_THREAD(d) ((d) >> 9 & 1) /* the default stream is the thread's own */
 
 #define PATH_NONE 0  /* outside any stage */
 #define PATH_OTHER 1 /* stages that found no room */
@@ -480,6 +526,101 @@ struct frame {
 };
 _Static_assert(sizeof(struct frame) == 56, "frame");
 
+/* A stream: its handle, and whose it is if the handle does not say so. */
+struct stream_key {
+    u64 handle;
+    u64 owner;
+};
+_Static_assert(sizeof(struct stream_key) == 16, "stream_key");
+
+/* A run of operations of one stage on a stream, up to where the next one begins;
+ * or one point at which the stream waits for another one. */
+struct stream_segment {
+    u64 begin; /* how many operations and points the stream had before it */
+    u64 until; /* how far the other stream must get; 0: a run of operations */
+    u32 path;
+    u32 other; /* that stream's number */
+};
+_Static_assert(sizeof(struct stream_segment) == 24, "stream_segment");
+
+/* What a stream was given to do. */
+struct stream_log {
+    u64 enqueued;  /* operations, and points at which it waits for others */
+    u64 done;      /* how many of these are known to be over */
+    u32 len;       /* segments so far; the last ones are kept */
+    u32 context;   /* the number of the context of the first who used it */
+    u32 seen_idle; /* nothing can be before what was seen */
+    u32 capture;   /* the capture that it takes part in, 0 = none */
+    u32 origin;    /* the number of the stream that this capture began with */
+    u32 capturing; /* the capture that began with this stream and has not ended */
+    struct stream_segment segments[SEGMENTS];
+};
+_Static_assert(sizeof(struct stream_log) == 40 + 24 * SEGMENTS, "stream_log");
+
+/* What a recorded event waits for. */
+struct event_point {
+    u64 enqueued;
+    u32 stream;
+    u32 capture; /* it is part of a capture, and waits for nothing */
+};
+_Static_assert(sizeof(struct event_point) == 16, "event_point");
+
+/* How the streams concern a thread. */
+struct debt_thread {
+    u64 stream;             /* handle: an argument of the call in progress */
+    u64 event;              /* … another one */
+    u64 enqueued;           /* DEBT_ASK_STREAM: what the stream had before the question */
+    struct stream_key last; /* the stream that it used last */
+    u32 last_stream;        /* … its number + 1, 0 = none */
+    u32 call;               /* COOKIE_DEBT of the call in progress */
+    u64 contexts; /* numbers of the current contexts, a byte each, the top of the stack lowest */
+};
+_Static_assert(sizeof(struct debt_thread) == 56, "debt_thread");
+
+struct waited_stream {
+    u64 from; /* before it, another entry has it */
+    u64 until;
+    u32 stream;
+    u32 pad;
+};
+
+struct debt_owner {
+    u64 operations;
+    u32 path;
+    u32 pad;
+};
+
+/* What a thread's wait is for: the streams, and whose operations these have
+ * before them. */
+struct debt_wait {
+    u64 operations; /* of all owners, and the forgotten ones */
+    u64 forgotten;
+    u32 streams_len;
+    u32 owners_len;
+    u32 unseen; /* there may be something that was not seen */
+    u32 pad;
+    struct waited_stream streams[WAIT_STREAMS];
+    struct debt_owner owners[WAIT_OWNERS];
+};
+
+/* The waits of one kind for one stage's work. */
+struct debt_key {
+    u32 thread;
+    u32 path;  /* that waits */
+    u32 owner; /* path that is waited for, PATH_NONE unless kind is DEBT_STAGE */
+    u16 symbol;
+    u8 kind;
+    u8 pad;
+};
+_Static_assert(sizeof(struct debt_key) == 16, "debt_key");
+
+struct debt_row {
+    u64 waits;
+    u64 wall;       /* its share of the waits' time */
+    u64 operations; /* that were before the waits */
+};
+_Static_assert(sizeof(struct debt_row) == 24, "debt_row");
+
 /* What is known of one thread, in task local storage: it comes and goes with
  * the thread, and only the thread itself and the scheduler switching it write to it. */
 struct thread_state {
@@ -515,6 +656,8 @@ struct thread_state {
     u32 ended;     /* the thread is exiting */
 
     u64 tls; /* address of Python's thread-local pointer, once known */
+
+    struct debt_thread debt;
 
     /* Stages. */
     u64 slot;                  /* the thread's slot in the marker library, once known */

@@ -22,6 +22,7 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 		skip:    skip,
 		limit:   longest(r),
 		calls:   map[callKey]*callSum{},
+		debts:   map[debtKey]*Debt{},
 		stages:  forest{},
 		process: forest{},
 		regions: newRegionTable(r),
@@ -38,6 +39,9 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 		impossible := b.regions.addTime(row, b.paths[row.Path], b.limit)
 		b.impossibleSpans = add(b.impossibleSpans, impossible)
 	}
+	for i := range r.Debts {
+		b.addDebt(r.Debts[i])
+	}
 	return b.finish()
 }
 
@@ -52,6 +56,7 @@ type builder struct {
 	threads  []threadSum
 
 	calls   map[callKey]*callSum
+	debts   map[debtKey]*Debt
 	stages  forest // of threads
 	process forest // of the whole process
 	regions regionTable
@@ -351,6 +356,7 @@ func (b *builder) finish() *Ledger {
 	l := &Ledger{
 		Source:  b.source,
 		Calls:   b.finishCalls(),
+		Debts:   b.finishDebts(),
 		Stages:  append(b.stages.finish(b.naming, false), b.process.finish(b.naming, true)...),
 		Regions: b.regions.finish(),
 
@@ -369,6 +375,7 @@ func (b *builder) finish() *Ledger {
 		l.Threads = append(l.Threads, t)
 	}
 	b.divideTimes(l)
+	l.Waiting = waiting(l)
 	l.Balance = balance(b.source.Seen, l.All.Count, l.Losses)
 	return l
 }

@@ -160,6 +160,16 @@
 // interval between them. It can be built like any other. Rows are matched by
 // what they are about, not by their IDs, which differ between snapshots.
 //
+// # Whose work was waited for
+//
+// A call that waits for the device waits for work that stages have queued,
+// often others than the one that waits. The Recording divides the time of each
+// wait among them, in proportion to the number of operations that each had
+// before it. Counts of waits and of operations are exact; the times are an
+// estimate, since how long an operation takes is not known. They are raw, and
+// those of one thread, stage and function sum to the raw wall time of its
+// calls.
+//
 // # Losses
 //
 // What was seen but is not in the rows is a loss, by reason. Build adds losses

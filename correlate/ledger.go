@@ -23,6 +23,9 @@ type Ledger struct {
 
 	Allocations []Allocations // by stage; none unless asked for
 
+	Debts   []Debt         // by waiting stage path, thread, symbol, owner
+	Waiting []WaitingStage // the same by stages only, those that waited longest first
+
 	Losses  []recording.Loss // by kind and reason
 	Balance Balance
 

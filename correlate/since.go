@@ -50,6 +50,9 @@ func Since(earlier, later *recording.Recording) (*recording.Recording, error) {
 	if err := d.subtractCalls(); err != nil {
 		return nil, err
 	}
+	if err := d.subtractDebts(); err != nil {
+		return nil, err
+	}
 	d.subtractSpans()
 	if err := d.subtractStages(); err != nil {
 		return nil, err
@@ -238,6 +241,58 @@ func subtractCall(to, from *recording.Call) error {
 	boundExtremes(&to.Hist, &to.MinNS, &to.MaxNS, lower, upper)
 	return nil
 }
+
+type debtID struct {
+	thread  threadID
+	path    string
+	symbol  string
+	address uint64
+	kind    recording.DebtKind
+	owner   string
+}
+
+func (x *index) debt(d *recording.Debt) debtID {
+	symbol := &x.Symbols[d.Symbol]
+	return debtID{
+		thread: x.thread(d.Thread), path: x.paths[d.Path], symbol: symbol.Name, address: symbol.Address,
+		kind: d.Kind, owner: x.paths[d.Owner],
+	}
+}
+
+func (d *interval) subtractDebts() error {
+	var rows []recording.Debt
+	at := map[debtID]int{}
+	for _, debt := range d.later.Debts {
+		id := d.later.debt(&debt)
+		if i, ok := at[id]; ok {
+			for j, sum := range debtSums(&rows[i]) {
+				*sum += *debtSums(&debt)[j]
+			}
+			continue
+		}
+		at[id] = len(rows)
+		rows = append(rows, debt)
+	}
+	for i := range d.earlier.Debts {
+		debt := &d.earlier.Debts[i]
+		id := d.earlier.debt(debt)
+		folded := id
+		folded.thread = foldedID
+		row, err := locate(at, id, folded)
+		if err != nil {
+			return err
+		}
+		for j, sum := range debtSums(&rows[row]) {
+			if err := subtract(sum, *debtSums(debt)[j]); err != nil {
+				return err
+			}
+		}
+	}
+	d.r.Debts = slices.DeleteFunc(rows, func(debt recording.Debt) bool { return debt.Waits == 0 })
+	return nil
+}
+
+func debtSums(d *recording.Debt) [3]*uint64 { return [3]*uint64{&d.Waits, &d.WallNS, &d.Operations} }
 
 // boundExtremes replaces the extremes that are not the interval's own by what
 // the histogram says of them.

@@ -29,6 +29,7 @@ func comments(l *correlate.Ledger, o Options, title string) []string {
 	details = append(details, biasComment(r))
 	details = append(details, probeComments(r)...)
 	details = append(details, gpuComments(r)...)
+	details = append(details, debtComments(l)...)
 
 	for i := range details {
 		details[i] = "# " + details[i]
@@ -174,6 +175,35 @@ func gpuComments(r *recording.Recording) []string {
 		list = append(list, "GPU: "+r.GPUNote)
 	}
 	return list
+}
+
+// mostWaiting is how many stages' waits the comments tell of.
+const mostWaiting = 10
+
+// debtComments say whose work was waited for. Samples can't: they belong to the
+// stage that waits, and how its time is divided is an estimate.
+func debtComments(l *correlate.Ledger) []string {
+	var list []string
+	for _, w := range l.Waiting[:min(mostWaiting, len(l.Waiting))] {
+		var owners []string
+		for _, o := range w.Owners {
+			share := 0.0
+			if w.WallNS > 0 {
+				share = 100 * float64(o.WallNS) / float64(w.WallNS)
+			}
+			owners = append(owners, fmt.Sprintf("%s %.1f%%", ownerName(o.Owner), share))
+		}
+		list = append(list, fmt.Sprintf("sync debt, an estimate by number of operations: %s waited %s for the work of %s",
+			cmp.Or(w.Path.Joined, none), rounded(clamp(w.WallNS)), strings.Join(owners, ", ")))
+	}
+	return list
+}
+
+func ownerName(o correlate.Owner) string {
+	if o.Kind != recording.DebtStage {
+		return "(" + string(o.Kind) + ")"
+	}
+	return cmp.Or(o.Path.Joined, none)
 }
 
 // commandLine quotes the arguments that would not be read as one.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,6 +44,14 @@ func TestComments(t *testing.T) {
 			*r = *recordingtest.New().Recording()
 			r.Target.Python = nil
 			r.GPUNote = "libnvidia-ml.so.1 is not installed"
+		}},
+		{"debts", func(r *recording.Recording) {
+			b := recordingtest.New()
+			thread, stream := b.Thread(4250, "target-0"), b.Symbol("cuStreamSynchronize")
+			b.Debt(thread, "copy", stream, "forward", 3, 3*time.Second, 60)
+			b.Debt(thread, "copy", stream, "", 3, time.Second, 20)
+			b.Debt(thread, "", stream, "", 1, time.Millisecond, 0).Kind = recording.DebtIdle
+			*r = *b.Recording()
 		}},
 		{"troubled", func(r *recording.Recording) {
 			r.Seen.Calls += 5

@@ -65,6 +65,12 @@ func (r *Recording) check() error {
 	if err := r.checkAllocations(); err != nil {
 		return err
 	}
+	for i, d := range r.Debts {
+		if !within(d.Thread, len(r.Threads)) || !within(d.Path, len(r.Paths)) ||
+			!within(d.Symbol, len(r.Symbols)) || !within(d.Owner, len(r.Paths)) {
+			return fmt.Errorf("debt row %d names a row that does not exist", i)
+		}
+	}
 	for i := range r.Spans {
 		if err := r.checkSpan(&r.Spans[i], false); err != nil {
 			return fmt.Errorf("span %d %w", i, err)

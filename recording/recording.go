@@ -67,6 +67,7 @@ type Recording struct {
 	Stages []Stage `json:"stages"`
 	Spans  []Span  `json:"spans,omitempty"` // in the order in which they ended; bounded, see the losses
 	Open   []Span  `json:"open,omitempty"`  // of a snapshot, see EndOpen
+	Debts  []Debt  `json:"debts,omitempty"` // nil when they were not recorded
 	Losses []Loss  `json:"losses"`          // only reasons that occurred, sorted by reason
 	Seen   *Seen   `json:"seen,omitempty"`
 
@@ -370,6 +371,33 @@ const LossInFlight = "in_flight_at_end"
 // LossSpansNotKept is the reason of spans that are in the sums, but not among those
 // that are kept one by one.
 const LossSpansNotKept = "spans_not_kept"
+
+// DebtKind says whom a part of a wait's time is owed to.
+type DebtKind string
+
+// The kinds of debt.
+const (
+	DebtStage     DebtKind = "stage"     // the stage Owner, or operations outside any stage
+	DebtForgotten DebtKind = "forgotten" // stages that the kernel side had no more room to remember
+	DebtUnseen    DebtKind = "unseen"    // nothing that was seen; there may have been something before
+	DebtIdle      DebtKind = "idle"      // nothing: all that was seen was over when the wait began
+)
+
+// Debt is the share of one stage (the owner) in the time that one thread, in
+// another stage or in the same one, waited in one function for the device. It
+// is an estimate: a wait's time is divided in proportion to the number of
+// operations that each owner had before it. The WallNS of the rows of one
+// thread, path and symbol sum to the WallNS of its Calls.
+type Debt struct {
+	Thread     int      `json:"thread"`
+	Path       int      `json:"path"` // of the waiting stage
+	Symbol     int      `json:"symbol"`
+	Kind       DebtKind `json:"kind"`
+	Owner      int      `json:"owner"` // path; no meaning unless Kind is DebtStage
+	Waits      uint64   `json:"waits"` // in which it had a share
+	WallNS     uint64   `json:"wall_ns"`
+	Operations uint64   `json:"operations"` // that were before those waits
+}
 
 // Loss counts what was seen but could not be accounted.
 type Loss struct {

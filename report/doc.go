@@ -36,17 +36,25 @@
 //	INSIDE     in stages inside, of which no more is known
 //	UNKNOWN    the recording does not say
 //
-// These two come always. Further ones come only in full, or where no stage was
+// The table of sync debt says whose work the stages waited for: for each stage
+// that waited, its waits and their time as measured, and below it the stages
+// that had work before them. How the time is divided among these is an
+// ESTIMATE, by number of operations; a long operation counts as much as a
+// short one. "(nothing)" are waits with nothing before them, "(not seen)" those
+// of which the recording did not see what was before them, "(not remembered)"
+// is work of stages that were too many to be told apart.
+//
+// These come always. Further ones come only in full, or where no stage was
 // seen: then functions and threads are all that there is.
 //
-// The third table is about single complete spans: their wall time and their
+// The next table is about single complete spans: their wall time and their
 // largest parts, those of the stage itself by function, with the stages inside
 // as one part. %MEAN is a part's share of the mean span. Percentiles are exact
 // for the spans that the recording has one by one; "700 of 790" says that it
 // does not have all of them.
 //
-// The fourth table is about functions, the fifth about threads. ON CPU is the
-// part of CUDA in which the calling thread was running; in the rest it waited.
+// Then follow a table of functions and one of threads. ON CPU is the part of
+// CUDA in which the calling thread was running; in the rest it waited.
 // ~P50 and ~P99 come from a histogram of powers of two and are off by less than
 // a factor of two. The last table says where the threads' time went, also of
 // those that were in no stage; ROLE is what a thread is there for, as far as
@@ -118,6 +126,13 @@
 //	              stages_ns is null when no span of the thread was seen; role is
 //	              autograd, watchdog, pin memory or none; the <parts> are those of
 //	              its life in the window, and of what was outside any stage
+//	sync_debt     null when not recorded, else [{thread, tid, stage_path, symbol, api,
+//	              owner, owner_path, waits, estimated_wall_ns, operations}]: whose work
+//	              the calls of a thread, stage and function waited for. owner is stage,
+//	              forgotten, unseen or idle; owner_path is null unless it is stage, and ""
+//	              for work that was given outside any stage. waits and operations are
+//	              counts; estimated_wall_ns is an estimate, and sums, over the owners, to
+//	              those calls' raw_wall_ns
 //	losses        {reason: {kind, count, help}}; a reason that has several kinds is
 //	              written reason/kind
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted

@@ -37,6 +37,7 @@ type jsonDocument struct {
 	PartsOutside jsonParts           `json:"parts_outside"`
 	All          jsonBreakdown       `json:"all"`
 	Threads      []jsonThread        `json:"threads"`
+	SyncDebt     []jsonDebt          `json:"sync_debt"`
 	Losses       map[string]jsonLoss `json:"losses"`
 	Balance      jsonBalance         `json:"balance"`
 	Overhead     jsonOverhead        `json:"overhead"`
@@ -191,6 +192,20 @@ type jsonThread struct {
 	PartsOutside jsonParts      `json:"parts_outside"`
 }
 
+// jsonDebt is an estimate: see the package's doc.
+type jsonDebt struct {
+	Thread     string             `json:"thread"`
+	TID        int                `json:"tid"`
+	StagePath  string             `json:"stage_path"`
+	Symbol     string             `json:"symbol"`
+	API        string             `json:"api"`
+	Owner      recording.DebtKind `json:"owner"`
+	OwnerPath  *string            `json:"owner_path"`
+	Waits      uint64             `json:"waits"`
+	WallNS     uint64             `json:"estimated_wall_ns"`
+	Operations uint64             `json:"operations"`
+}
+
 type jsonLoss struct {
 	Kind  string `json:"kind"`
 	Count uint64 `json:"count"`
@@ -248,6 +263,7 @@ func document(l *correlate.Ledger) *jsonDocument {
 		PartsOutside: partsOf(l.PartsOutside),
 		All:          breakdownOf(&l.All),
 		Threads:      []jsonThread{},
+		SyncDebt:     debtsOf(l),
 		Losses:       lossesOf(l.Losses),
 		Balance:      balanceOf(l.Balance),
 		Overhead:     overheadOf(&r.Overhead),
@@ -439,6 +455,23 @@ func threadOf(t *correlate.Thread) jsonThread {
 		Calls:    breakdownOf(&t.All), Outside: totalOf(&t.Outside), Adopted: totalOf(&t.Adopted),
 		Role: t.Role(), Parts: partsOf(t.Parts), PartsOutside: partsOf(t.PartsOutside),
 	}
+}
+
+// debtsOf is null when they were not recorded.
+func debtsOf(l *correlate.Ledger) []jsonDebt {
+	var debts []jsonDebt
+	for _, d := range l.Debts {
+		t := &l.Threads[d.Thread]
+		j := jsonDebt{
+			Thread: t.Name, TID: t.TID, StagePath: d.Path.Joined, Symbol: d.Symbol, API: d.API, Owner: d.Kind,
+			Waits: d.Waits, WallNS: d.WallNS, Operations: d.Operations,
+		}
+		if d.Kind == recording.DebtStage {
+			j.OwnerPath = &d.Owner.Path.Joined
+		}
+		debts = append(debts, j)
+	}
+	return debts
 }
 
 func lossesOf(list []recording.Loss) map[string]jsonLoss {

@@ -45,6 +45,9 @@ func small() *recording.Recording {
 	c.Bytes, c.Errors, c.GIL = 4096, 1, recording.GILHeld
 	b.Call(worker, "step/backward", b.Symbol("cuLaunchKernel"), 300, 10*us, 9*us).Attribution = recording.AttributionAutograd
 	b.Call(main, "", b.Symbol("cuLaunchKernel_ptsz"), 7, 10*us, 9*us)
+	b.Debt(main, "step/backward", c.Symbol, "step/forward", 9, 6*ms, 90)
+	b.Debt(main, "step/backward", c.Symbol, "", 1, ms, 2)
+	b.Debt(main, "step/backward", c.Symbol, "", 2, 3*ms, 0).Kind = recording.DebtIdle
 	b.Outside()
 	b.Divide()
 	b.Unroll(8)

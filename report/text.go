@@ -34,6 +34,7 @@ var sections = []struct {
 	{(*text).writeHead, false},
 	{(*text).writeStages, false},
 	{(*text).writeParts, false},
+	{(*text).writeDebts, false},
 	{(*text).writeRegions, false},
 	{(*text).writeAllocations, false},
 	{(*text).writePython, false},

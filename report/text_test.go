@@ -64,6 +64,7 @@ var recordings = map[string]func() *recording.Recording{
 	"process":    processStages,
 	"regions":    recordingtest.Regions,
 	"troubled":   troubled,
+	"debts":      debts,
 }
 
 func noMarkers() *recording.Recording {
@@ -75,6 +76,30 @@ func noMarkers() *recording.Recording {
 	}
 	b.Recording().Seen = &recording.Seen{Calls: 240_800}
 	b.Recording().GPUNote = "libnvidia-ml.so.1 is not installed"
+	return b.Recording()
+}
+
+// debts has stages that wait for others' work: more of both than are shown.
+func debts() *recording.Recording {
+	b := recordingtest.New()
+	target, post := b.Thread(4250, "target-0"), b.Thread(4251, "postproc")
+	stream, event := b.Symbol("cuStreamSynchronize"), b.Symbol("cuEventSynchronize")
+	b.Call(target, "copy_to_cpu", stream, 655, 9*ms, 0)
+	b.Debt(target, "copy_to_cpu", stream, "target_forward", 655, 5_554*ms, 42_575)
+	b.Debt(target, "copy_to_cpu", stream, "pack_hidden", 655, 256*ms, 1_965)
+	b.Debt(target, "copy_to_cpu", stream, "copy_to_cpu", 655, 85*ms, 655)
+	b.Call(post, "post_process", event, 12, 4*ms, 0)
+	b.Debt(post, "post_process", event, "", 10, 40*ms, 30)
+	b.Debt(post, "post_process", event, "", 1, 5*ms, 0).Kind = recording.DebtIdle
+	b.Debt(post, "post_process", event, "", 1, 2*ms, 0).Kind = recording.DebtUnseen
+	b.Debt(post, "post_process", event, "", 3, 1*ms, 9).Kind = recording.DebtForgotten
+	for i := range 10 {
+		waits := fmt.Sprintf("stage-%d", i)
+		b.Call(target, waits, stream, 1, 10*us, 0)
+		for j := range 10 {
+			b.Debt(target, waits, stream, fmt.Sprintf("owner-%d", j), 1, us, uint64(j))
+		}
+	}
 	return b.Recording()
 }
 

@@ -68,10 +68,14 @@ type Point struct {
 }
 
 // Points returns the points of sites, whose symbols are numbered from first on.
-func Points(sites []Site, first int) []Point {
+// With syncDebt they also say what the functions mean for streams.
+func Points(sites []Site, first int, syncDebt bool) []Point {
 	points := make([]Point, len(sites))
 	for i, s := range sites {
 		points[i] = Point{Offset: s.Offset(), Cookie: cookie(uint16(first+i), sizeOf(s.Symbol))}
+		if syncDebt {
+			points[i].Cookie |= debtOf(s.Symbol).bits()
+		}
 	}
 	return points
 }

@@ -41,6 +41,7 @@ type recordConfig struct {
 
 	mechanism string
 	stacks    string
+	syncDebt  bool
 }
 
 const fullHelp = "print all tables, also those of single spans, functions and threads"
@@ -57,6 +58,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
 	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
 	f.StringVar(&c.stacks, "python-stacks", string(agent.PythonStacksSampled), "of which calls to read the Python stack: "+list(agent.PythonStacksChoices()))
+	f.BoolVar(&c.syncDebt, "sync-debt", true, "estimate whose work each wait for the device was for")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
@@ -107,6 +109,7 @@ func (c *recordConfig) Validate() error {
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
 	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	c.Agent.PythonStacks = agent.PythonStacks(c.stacks)
+	c.Agent.NoSyncDebt = !c.syncDebt
 	switch {
 	case c.Agent.PID == 0:
 		return errNoPID

@@ -57,9 +57,16 @@ type process struct {
 	// Functions are those of --regions and --region that the process has mapped.
 	Functions   []functionOffer `json:"functions"`
 	Allocations []string        `json:"allocations"` // files with PyTorch's tracing points
-	Absent      []string        `json:"absent"`      // selected functions that no driver has
+	SyncDebt    syncDebt        `json:"sync_debt"`
+	Absent      []string        `json:"absent"` // selected functions that no driver has
 	Warnings    []string        `json:"warnings"`
 	CostNote    string          `json:"cost_note,omitempty"` // why the sites have no cost
+}
+
+// syncDebt counts the probed functions that say whose work waits are for.
+type syncDebt struct {
+	Give int `json:"give"` // work to streams
+	Wait int `json:"wait"` // for streams
 }
 
 type python struct {
@@ -166,6 +173,7 @@ func newProcess(plan *agent.Plan) *process {
 			Version: planned.Version, Static: planned.Static,
 		}
 		for _, s := range planned.Sites {
+			p.SyncDebt.add(s)
 			drv.Sites = append(drv.Sites, site{
 				Symbol: s.Symbol, Aliases: s.Aliases, Group: string(s.Group),
 				Entry: s.Entry, Probe: s.Placement.Skip, Class: s.Placement.Class.String(),
@@ -177,6 +185,16 @@ func newProcess(plan *agent.Plan) *process {
 		p.Markers = append(p.Markers, library{m.Path, m.BuildID, m.Deleted})
 	}
 	return p
+}
+
+func (d *syncDebt) add(s probe.Site) {
+	gives, waits := s.OfStreams()
+	if gives {
+		d.Give++
+	}
+	if waits {
+		d.Wait++
+	}
 }
 
 func newPython(p *agent.Plan) *python {

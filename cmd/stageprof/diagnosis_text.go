@@ -111,6 +111,9 @@ func (p *process) writeText(w io.Writer) {
 			rows = append(rows, []string{source, offered})
 		}
 	}
+	if len(p.Drivers) > 0 {
+		rows = append(rows, []string{"sync debt", p.SyncDebt.String()})
+	}
 	for _, warning := range p.Warnings {
 		rows = append(rows, []string{"warning", warning})
 	}
@@ -137,6 +140,17 @@ func (p *python) String() string {
 		return line + "the GIL's state can't be read: " + p.GILReason
 	}
 	return line + "GIL read by " + p.GILMethod
+}
+
+// String says what can be known of whose work waits are for.
+func (d syncDebt) String() string {
+	switch {
+	case d.Wait == 0:
+		return "none: no function is probed that waits for the device"
+	case d.Give == 0:
+		return "none: no function is probed that gives work to the device"
+	}
+	return fmt.Sprintf("known from %d functions that give work to the device and %d that wait for it", d.Give, d.Wait)
 }
 
 func (l library) String() string {

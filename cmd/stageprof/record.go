@@ -55,7 +55,10 @@ which are torch-malloc because they run for every tensor; nccl is its collective
 
 --python-stacks says of which calls the Python frames are read: of few (sampled),
 of all, or none (off). They divide the exact totals over lines of Python code;
-they never change the totals.`,
+they never change the totals.
+
+Sync debt says whose work each wait for the device was for: an estimate, by number
+of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it out.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
   sudo stageprof record --pid 4242 --duration 30s
   go tool pprof -tagroot=stage,gil stageprof.pb.gz

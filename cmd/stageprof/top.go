@@ -36,6 +36,7 @@ func (c *topConfig) Validate() error {
 	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
 	c.Agent.PythonStacks = agent.PythonStacksOff // there is no place for them on the screen
+	c.Agent.NoSyncDebt = true                    // the screen does not show it
 	switch {
 	case c.Agent.PID == 0:
 		return errNoPID

@@ -144,6 +144,16 @@ func (b *Builder) Call(thread int, path string, symbol int, count uint64, wall, 
 	return &b.r.Calls[len(b.r.Calls)-1]
 }
 
+// Debt adds what one thread owes to a stage for its waits in one function. The
+// pointer is valid until the next Debt.
+func (b *Builder) Debt(thread int, path string, symbol int, owner string, waits uint64, wall time.Duration, operations uint64) *recording.Debt {
+	b.r.Debts = append(b.r.Debts, recording.Debt{
+		Thread: thread, Path: b.Path(path), Symbol: symbol, Kind: recording.DebtStage, Owner: b.Path(owner),
+		Waits: waits, WallNS: uint64(wall), Operations: operations,
+	})
+	return &b.r.Debts[len(b.r.Debts)-1]
+}
+
 // Spans adds a row of count complete spans that each lasted the same wall
 // time, child of it inside child stages, half of it running. The pointer is
 // valid until the next Spans. Thread -1 is the whole process.

@@ -70,7 +70,7 @@ func fill(rng *rand.Rand, v reflect.Value) {
 // randomText often gives the same text, since rows that look alike matter.
 func randomText(rng *rand.Rand) string {
 	texts := []string{
-		"", "/", "a", "a/b", "b", "free", "held", "own", "autograd", "process", "calls", "spans", "none",
+		"", "/", "a", "a/b", "b", "free", "held", "own", "autograd", "process", "calls", "spans", "none", "stage", "idle",
 		"f(x)<y>[z]::w", "größe", "前向", "\x1b[2J", "\u202e", "long " + strings.Repeat("name ", 30),
 	}
 	if rng.IntN(4) > 0 {
@@ -120,6 +120,10 @@ func connect(r *recording.Recording) {
 	for i := range r.Open {
 		r.Open[i].Thread = i%(len(r.Threads)+1) - 1
 		connectSpan(r, &r.Open[i], i)
+	}
+	for i := range r.Debts {
+		d := &r.Debts[i]
+		d.Thread, d.Path, d.Symbol, d.Owner = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), (i+1)%len(r.Paths)
 	}
 	for i := range r.Spans {
 		r.Spans[i].Thread = i % len(r.Threads)

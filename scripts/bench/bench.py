@@ -4,10 +4,13 @@
 everything on, and under bpftrace with the usual two-probe script. Then what a
 stage costs, and a context switch, of the target and of a bystander.
 
-usage: bench.py DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
+usage: bench.py [--debt] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
 The figures of a table come from the same process, one after the other. At last
 the agent's own cost is measured at 100 000 calls a second, and what Python
 stacks cost.
+
+With --debt, instead: what sync debt adds to a launch that succeeds, with it and
+without it in turn.
 """
 
 import argparse
@@ -109,6 +112,7 @@ def wait_until(condition, process, what):
 def stageprof(target, folder, *options):
     """Records the target; afterwards the yielded dictionary is the Recording."""
     ready = folder / "ready"
+    ready.unlink(missing_ok=True)
     saved = folder / "recording"
     command = [str(TOP / "bin/stageprof"), "record", "--pid", str(target.process.pid), "--quiet", "--no-gpu",
                "--probes", "all", "--output", str(folder / "profile"), "--save", str(saved), "--ready-file", str(ready),
@@ -175,13 +179,36 @@ def table(title, rows):
             print(f"{name:44}{cost:10.1f}{cost - before:10.1f}{cost / before:11.1f}x")
 
 
+def debt(target, rounds=12):
+    """The quietest figures of recordings in turn."""
+    target.ask("kernel", 0, 0)
+    figures = {"unprobed": [target.best(20_000)], "--sync-debt=false": [], "--sync-debt": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            for option in ("--sync-debt=false", "--sync-debt"):
+                with stageprof(target, pathlib.Path(folder), option):
+                    figures[option].append(target.best(1_000))
+    least = {name: min(values) for name, values in figures.items()}
+    print(f"{'a launch that succeeds':26}{'ns per call':>12}{'added':>10}")
+    for name, cost in least.items():
+        print(f"{name:26}{cost:12.1f}{cost - least['unprobed']:10.1f}")
+    print(f"sync debt adds {least['--sync-debt'] - least['--sync-debt=false']:.0f} ns, "
+          f"{100 * (least['--sync-debt'] / least['--sync-debt=false'] - 1):.0f} % of a probed launch")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--debt", action="store_true")
     for library in ("driver", "loop", "markers"):
         parser.add_argument(library)
     args = parser.parse_args()
     libraries = (args.driver, args.loop, args.markers)
 
+    if args.debt:
+        target = Target(*libraries)
+        debt(target)
+        target.close()
+        return
     target, bystander = Target(*libraries), Target(*libraries)
     print(f"cuLaunchKernel before cuInit, {os.path.relpath(os.path.realpath(args.driver), TOP)}, "
           f"Linux {os.uname().release}, {os.cpu_count()} CPUs", flush=True)

@@ -10,6 +10,7 @@ a request, answered by one line:
   switch ROUNDS BATCHES  the same of a switch between two threads on one CPU
   deep CALLS FRAMES      the same of 20 batches, so many Python frames deep
   paced RATE SECONDS     calls made at that rate per second
+  kernel 0 0             0: from here on the calls launch a kernel on a stream
 
 The calls come from a Python thread, inside a stage, with the GIL free, so that
 everything that stageprof does for a call is done. They come before cuInit: the
@@ -20,6 +21,24 @@ import ctypes
 import sys
 
 import stageprof
+
+
+def must(result):
+    if result:
+        sys.exit(f"the driver returned {result}")
+
+
+def use_kernel(driver, loop):
+    """On the simulated driver, which has one."""
+    context, module, kernel, stream = (ctypes.c_void_p() for _ in range(4))
+    must(driver.cuInit(0))
+    must(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    must(driver.cuCtxSetCurrent(context))
+    must(driver.cuModuleLoadData(ctypes.byref(module), b"bench"))
+    must(driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"kernel"))
+    must(driver.cuStreamCreate(ctypes.byref(stream), 1))
+    loop.use(kernel, stream)
+    return 0
 
 
 def functions(driver, loop, markers):
@@ -41,6 +60,7 @@ def functions(driver, loop, markers):
         "pair": bind("best_pair", ctypes.c_double, ctypes.c_int, begin, end),
         "switch": bind("best_switch", ctypes.c_double, ctypes.c_int),
         "paced": bind("paced", long, ctypes.c_double, launch),
+        "kernel": lambda *_: use_kernel(driver, loop),
     }
 
 

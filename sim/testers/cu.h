@@ -56,7 +56,10 @@ struct memcpy_2d {
     F(cuDevicePrimaryCtxSetFlags_v2, (int, unsigned))                                              \
     F(cuDevicePrimaryCtxSetFlags, (int, unsigned))                                                 \
     F(cuDevicePrimaryCtxRelease_v2, (int))                                                         \
+    F(cuCtxCreate_v2, (void **, unsigned, int))                                                    \
     F(cuCtxSetCurrent, (void *))                                                                   \
+    F(cuCtxPushCurrent_v2, (void *))                                                               \
+    F(cuCtxPopCurrent_v2, (void **))                                                               \
     F(cuCtxGetCurrent, (void **))                                                                  \
     F(cuCtxSynchronize, (void))                                                                    \
     F(cuModuleLoadData, (void **, const void *))                                                   \
@@ -73,6 +76,7 @@ struct memcpy_2d {
     F(cuStreamCreate, (void **, unsigned))                                                         \
     F(cuStreamDestroy_v2, (void *))                                                                \
     F(cuStreamSynchronize, (void *))                                                               \
+    F(cuStreamSynchronize_ptsz, (void *))                                                          \
     F(cuStreamQuery, (void *))                                                                     \
     F(cuStreamWaitEvent, (void *, void *, unsigned))                                               \
     F(cuStreamIsCapturing, (void *, int *))                                                        \
@@ -101,11 +105,16 @@ struct memcpy_2d {
     F(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, void *))                           \
     F(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, void *))                                 \
     F(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, void *))                            \
+    F(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, void *))                                   \
     F(cuMemcpy2D_v2, (const struct memcpy_2d *))                                                   \
+    F(cuMemcpy2DAsync_v2, (const struct memcpy_2d *, void *))                                      \
     F(cuMemsetD8_v2, (CUdeviceptr, unsigned char, size_t))                                         \
     F(cuMemsetD16_v2, (CUdeviceptr, unsigned short, size_t))                                       \
     F(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))                                             \
     F(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, void *))                                   \
+    F(cuMemsetD2D8Async, (CUdeviceptr, size_t, unsigned char, size_t, size_t, void *))             \
+    F(cuMemPrefetchAsync, (CUdeviceptr, size_t, int, void *))                                      \
+    F(cuMemPrefetchAsync_v2, (CUdeviceptr, size_t, uint64_t, unsigned, void *))                    \
     F(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
     F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, uint64_t))                 \
     F(cuMemAddressFree, (CUdeviceptr, size_t))                                                     \

@@ -40,6 +40,7 @@
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
+// and what streams.h says.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -60,6 +61,7 @@
 
 #include "../../marker/c/stageprof.h"
 #include "nvtx.h"
+#include "streams.h"
 #include "tester.h"
 
 enum { MAX_THREADS = 64, LINE = 4352, FAR = 64 << 10 };
@@ -529,6 +531,12 @@ static void obey(const char *order) {
         else
             commands[i].with(argument);
         return;
+    }
+    for (const struct stream_command *c = stream_commands; c->name; c++) {
+        if (strlen(c->name) == length && !strncmp(c->name, order, length)) {
+            c->run(argument);
+            return;
+        }
     }
     tester_fail("unknown order \"%s\"", order);
 }
