@@ -19,7 +19,7 @@ const (
 // work of a stage there is nothing to say.
 func (t *text) writeDebts() {
 	l := t.ledger
-	if !slices.ContainsFunc(l.Debts, func(d correlate.Debt) bool { return d.Kind == recording.DebtStage }) {
+	if !owesStages(l) {
 		return
 	}
 	debts := &table{titles: []string{"SYNC DEBT (ESTIMATE)", "WAITS", "WAITED", "SHARE", "OPERATIONS"}}
@@ -41,6 +41,10 @@ func (t *text) writeDebts() {
 		t.printf("%s waited: %s\n", plural(uint64(len(rest)), "more stage"), duration(wall))
 	}
 	writeWords(&t.Builder, "Waits and operations are counted. How a wait's time is divided is an estimate: in proportion to the operations that each stage had given the device before it, long and short ones alike.", "", "", t.width)
+}
+
+func owesStages(l *correlate.Ledger) bool {
+	return slices.ContainsFunc(l.Debts, func(d correlate.Debt) bool { return d.Kind == recording.DebtStage })
 }
 
 func ownerRows(s *correlate.WaitingStage) []row {

@@ -61,21 +61,21 @@ func (t *text) pythonRow(line *correlate.PythonLine) row {
 		stage = outsideTitle
 	}
 	r := row{
-		cells: slices.Concat([]string{t.pythonName(line.Frame), duration(line.WallNS)}, t.gilCells(&line.Sum),
+		cells: slices.Concat([]string{pythonName(t.ledger.Source, line.Frame), duration(line.WallNS)}, t.gilCells(&line.Sum),
 			[]string{count(line.Count), count(line.Samples), printable(stage)}),
 		notes: t.symbolNotes(&line.Breakdown),
 	}
-	if by := t.outerFrames(line); by != "" {
-		r.notes = append(r.notes, by)
+	if by := outerFrames(t.ledger.Source, line); by != "" {
+		r.notes = append(r.notes, "from "+by)
 	}
 	return r
 }
 
-func (t *text) pythonName(f recording.PythonFrame) string {
+func pythonName(r *recording.Recording, f recording.PythonFrame) string {
 	if f.Function < 0 {
 		return noPythonLine
 	}
-	function := &t.ledger.Source.PythonFunctions[f.Function]
+	function := &r.PythonFunctions[f.Function]
 	return fmt.Sprintf("%s:%d %s", shortFile(function.File), f.Line, printable(function.Name))
 }
 
@@ -89,9 +89,8 @@ func shortFile(file string) string {
 	return printable(base)
 }
 
-// outerFrames names what called the line, mostly.
-func (t *text) outerFrames(line *correlate.PythonLine) string {
-	r := t.ledger.Source
+// outerFrames names what called the line, mostly; "" where nothing is known.
+func outerFrames(r *recording.Recording, line *correlate.PythonLine) string {
 	if line.Stack < 0 {
 		return ""
 	}
@@ -101,10 +100,7 @@ func (t *text) outerFrames(line *correlate.PythonLine) string {
 	for _, f := range frames[:min(mostOuter, len(frames))] {
 		by = append(by, fmt.Sprintf("%s:%d", printable(r.PythonFunctions[f.Function].Name), f.Line))
 	}
-	if len(by) == 0 {
-		return ""
-	}
-	return "from " + strings.Join(by, " < ")
+	return strings.Join(by, " < ")
 }
 
 func (t *text) writePythonNotes() {

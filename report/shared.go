@@ -1,6 +1,9 @@
 package report
 
-import "stageprof/correlate"
+import (
+	"stageprof/correlate"
+	"stageprof/recording"
+)
 
 // What follows is how the tables write values, for others that show the same
 // ones: the same number looks the same everywhere.
@@ -58,6 +61,22 @@ func (c PartColumn) Rare() bool { return c.column.rare }
 // BlockedReasons names the reasons for which most of a blocked time was spent:
 // "blocked: futex 1.20 s", "poll 3.00 ms".
 func BlockedReasons(p *correlate.Partition) []string { return blockedNotes(p) }
+
+// OwesStages reports whether any wait was for the work of a stage; if not, the
+// tables say nothing of waits.
+func OwesStages(l *correlate.Ledger) bool { return owesStages(l) }
+
+// OwnerName names whom a part of a wait's time is owed to.
+func OwnerName(o correlate.Owner) string { return ownerName(o) }
+
+// PythonName names a line of Python code by file, line and function.
+func PythonName(r *recording.Recording, f recording.PythonFrame) string { return pythonName(r, f) }
+
+// OuterFrames names what called the line, mostly, innermost first; "" where
+// nothing is known.
+func OuterFrames(r *recording.Recording, line *correlate.PythonLine) string {
+	return outerFrames(r, line)
+}
 
 // Placed is a stage in the order of the tables.
 type Placed struct {

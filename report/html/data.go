@@ -18,24 +18,26 @@ type pageData struct {
 }
 
 type recordingData struct {
-	Name      string       `json:"name"`
-	Process   []string     `json:"process"`
-	Command   string       `json:"command"`
-	Window    string       `json:"window"`
-	CallsLine string       `json:"calls_line"`
-	WindowNS  int64        `json:"window_ns"`
-	PartNames []partName   `json:"part_names"`
-	Threads   []threadData `json:"threads"`
-	Stages    []stageData  `json:"stages"`
-	Outside   *partsData   `json:"outside"`
-	Calls     []callData   `json:"calls"`
-	Spans     spansData    `json:"spans"`
-	Lost      [][]string   `json:"lost"`
-	Account   string       `json:"account"`
-	Cost      [][]string   `json:"cost"`
-	GPUTitle  string       `json:"gpu_title"`
-	GPU       [][]string   `json:"gpu"`
-	Warnings  []string     `json:"warnings"`
+	Name      string        `json:"name"`
+	Process   []string      `json:"process"`
+	Command   string        `json:"command"`
+	Window    string        `json:"window"`
+	CallsLine string        `json:"calls_line"`
+	WindowNS  int64         `json:"window_ns"`
+	PartNames []partName    `json:"part_names"`
+	Threads   []threadData  `json:"threads"`
+	Stages    []stageData   `json:"stages"`
+	Outside   *partsData    `json:"outside"`
+	Calls     []callData    `json:"calls"`
+	Spans     spansData     `json:"spans"`
+	Debts     []waitingData `json:"debts"`
+	Python    []pythonData  `json:"python"`
+	Lost      [][]string    `json:"lost"`
+	Account   string        `json:"account"`
+	Cost      [][]string    `json:"cost"`
+	GPUTitle  string        `json:"gpu_title"`
+	GPU       [][]string    `json:"gpu"`
+	Warnings  []string      `json:"warnings"`
 }
 
 type threadData struct {
@@ -132,7 +134,7 @@ func dataOf(run correlate.Run) recordingData {
 		Window: head.Window, CallsLine: head.Calls, WindowNS: int64(max(l.Source.Window.Duration, 0)),
 		Threads: []threadData{}, Stages: []stageData{}, Calls: []callData{},
 		Lost: report.Lost(l), Account: report.Account(l), Cost: report.Cost(l),
-		GPUTitle: title, GPU: gpu,
+		Debts: debtsOf(l), Python: pythonOf(l), GPUTitle: title, GPU: gpu,
 	}
 	for i := range l.Threads {
 		d.Threads = append(d.Threads, b.thread(&l.Threads[i]))

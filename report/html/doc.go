@@ -45,6 +45,13 @@
 //	              thread, begin (since the window's), wall, partial (indices of those
 //	              that the window's edge cut), parts (for each span the number of its
 //	              parts, then pairs of name and time)
+//	    debts     [{stage, waits, wall, owners: [{name, waits, wall, operations}]}], or
+//	              null where no wait was for the work of a stage: stages that waited
+//	              for the device, and for whose work; how wall is divided is an estimate
+//	    python    [{line, stage, from, calls, gil, symbols: [{name, count, wall}],
+//	              samples}], or null where no stack was read: the program's own lines
+//	              of Python that calls were made by way of; how the calls of a stage
+//	              are divided over lines is an estimate from samples
 //	    lost, account, cost, gpu_title, gpu, warnings  as the text report has them
 //
 //	<parts>       {wall, parts: [[part name, time]]}; null when nothing is known of

@@ -57,7 +57,7 @@ var files embed.FS
 // one scope, and main uses what the others define.
 var modules = []string{
 	"format", "dom", "table", "parts", "spans",
-	"stages", "lanes", "trend", "timeline", "gil", "calls", "threads", "notes", "comparison", "main",
+	"stages", "lanes", "trend", "timeline", "gil", "debt", "python", "calls", "threads", "notes", "comparison", "main",
 }
 
 // assets are the parts of the page that are always the same.

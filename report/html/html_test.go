@@ -45,13 +45,21 @@ func nestedOf(n uint64) *recording.Recording {
 	copied.PartialCount, copied.PartialWallNS = 1, uint64(5*ms)
 	held := b.Call(main, "step/copy", b.SymbolIn(1, "cuStreamSynchronize", 500), n, 4*ms, 10*time.Microsecond)
 	held.GIL, held.Caller = recording.GILHeld, b.Frame(0, 0x1234, "")
+	held.Samples = []recording.Sample{{Stack: 0, Count: 2, WallNS: uint64(8 * ms), ForCount: held.Count, ForWallNS: held.WallNS}}
 	b.Call(main, "step", b.Symbol("cuMemcpyDtoHAsync_v2"), n, ms, ms/2).Bytes = 1 << 20
 	b.Call(worker, "step", b.Symbol("cuLaunchKernel"), 10*n, 10*time.Microsecond, 9*time.Microsecond).Attribution = recording.AttributionAutograd
 	b.Outside()
 	b.Divide()
 	b.Unroll(100)
+	b.Debt(main, "step/copy", b.Symbol("cuStreamSynchronize"), "step", n, 3*ms*time.Duration(n), 40)
+	b.Debt(main, "step/copy", b.Symbol("cuStreamSynchronize"), "step/copy", n, ms*time.Duration(n), 2)
 	b.Loss("calls", "in_flight_at_end", 2, "the calls were still running when the window ended")
 	r := b.Recording()
+	r.PythonFunctions = []recording.PythonFunction{
+		{ID: 0, Name: "Tensor.cpu", File: "/usr/lib/python3/dist-packages/tensor.py"},
+		{ID: 1, Name: "copy", File: "/job/train.py"}, {ID: 2, Name: "main", File: "/job/train.py"},
+	}
+	r.PythonStacks = []recording.PythonStack{{ID: 0, Frames: []recording.PythonFrame{{Function: 0, Line: 5}, {Function: 1, Line: 17}, {Function: 2, Line: 60}}}}
 	r.Seen = &recording.Seen{Calls: 12*n + 2}
 	r.Warnings = []string{"a warning with <brackets> & ampersand"}
 	r.GPUNote = "NVML is not installed"
@@ -68,9 +76,9 @@ func recordings() map[string]*recording.Recording {
 		noParts.Stages[i].Parts, noParts.Stages[i].PartialParts = recording.Parts{}, recording.Parts{}
 	}
 	noPython := nested()
-	noPython.Target.Python = nil
+	noPython.Target.Python, noPython.PythonFunctions, noPython.PythonStacks = nil, nil, nil
 	for i := range noPython.Calls {
-		noPython.Calls[i].GIL = recording.GILNone
+		noPython.Calls[i].GIL, noPython.Calls[i].Samples = recording.GILNone, nil
 	}
 	process := recordingtest.New()
 	process.Spans(-1, "epoch", 1, time.Second, 0)

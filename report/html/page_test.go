@@ -27,7 +27,14 @@ func TestPages(t *testing.T) {
 	for name, r := range recordings() {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, r)
-			want := []string{"Stages", "Timeline", "GIL", "Calls", "Threads", "Lost, and cost of stageprof"}
+			want := []string{"Stages", "Timeline", "GIL"}
+			if r.Debts != nil {
+				want = append(want, "Sync debt (estimate)")
+			}
+			if r.PythonStacks != nil {
+				want = append(want, "Python")
+			}
+			want = append(want, "Calls", "Threads", "Lost, and cost of stageprof")
 			if diff := cmp.Diff(want, b.text("main h2")); diff != "" {
 				t.Errorf("sections (-want +got):\n%s", diff)
 			}
@@ -151,6 +158,55 @@ func TestSort(t *testing.T) {
 	}
 }
 
+// Waits are shared out to owners, by stages.
+func TestSyncDebt(t *testing.T) {
+	want := []string{"step/copy", "3", "12.0 ms", "9.00 ms 75%", "3.00 ms 25%"}
+	if diff := cmp.Diff(want, open(t, nested()).text("#debt tbody tr > *")); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
+	}
+}
+
+// Stages to whom less is owed than to ten others share a column, whatever they
+// are called.
+func TestSyncDebtOfManyOwners(t *testing.T) {
+	build := recordingtest.New()
+	main, symbol := build.Thread(1, "main"), build.Symbol("cuStreamSynchronize")
+	build.Call(main, "wait", symbol, 1, time.Second, 0)
+	var want []string
+	for i := range 12 {
+		name := fmt.Sprint("owner", i)
+		if i == 3 {
+			name = "(others)"
+		}
+		build.Debt(main, "wait", symbol, name, 1, time.Duration(20-i)*ms, 1)
+		if i < 10 {
+			want = append(want, name)
+		}
+	}
+	b := open(t, build.Recording())
+	if diff := cmp.Diff(append(want, "(others)"), b.text("#debt thead th")[3:]); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	cells := b.text("#debt tbody tr:first-child td")
+	if got := cells[len(cells)-1]; !strings.HasPrefix(got, "19.0 ms ") {
+		t.Errorf("owed to the others: %q", got)
+	}
+}
+
+// The program's own line stands for the calls that a library made for it.
+func TestPython(t *testing.T) {
+	want := []string{
+		"(no Python code known)\tstep\t3.30 ms\t0\t33\t0\tcuMemcpyDtoHAsync_v2, cuLaunchKernel\t",
+		"train.py:17 copy\tstep/copy\t12.0 ms\t12.0 ms\t3\t2\tcuStreamSynchronize\tmain:60",
+	}
+	b := open(t, nested())
+	got := b.text("#python tbody tr")
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
 // Everything can be done with the keyboard, in the order of the page.
 func TestKeyboard(t *testing.T) {
 	b := open(t, nested())
@@ -158,7 +214,7 @@ func TestKeyboard(t *testing.T) {
 		return evaluate[string](b, "document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || document.activeElement.id")
 	}
 	var order []string
-	for range 60 {
+	for range 80 {
 		b.do(chromedp.KeyEvent(kb.Tab))
 		order = append(order, focused())
 	}

@@ -2,14 +2,21 @@
 //
 // Builds the page from the data in it.
 
-// panels are the sections of the page, in order.
+// panels are the sections of the page, in order. Some are there only if the
+// recording has what they show.
 const panels = [
   ["Stages", "stages", stagesSection], ["Timeline", "timeline", timelineSection], ["GIL", "gil", gilSection],
+  ["Sync debt", "debt", debtSection, (recording) => recording.debts],
+  ["Python", "python", pythonSection, (recording) => recording.python],
   ["Calls", "calls", callsSection], ["Threads", "threads", threadsSection], ["Lost and cost", "lost", notesSection],
 ];
 
+function panelsOf(recording) {
+  return panels.filter(([, , , occurs]) => !occurs || occurs(recording));
+}
+
 function heading(data, recording) {
-  const links = [...data.comparison ? [["What changed", "changes"]] : [], ...panels];
+  const links = [...data.comparison ? [["What changed", "changes"]] : [], ...panelsOf(recording)];
   return [
     element("div", { class: "title" },
       element("h1", null, "stageprof ", nameOf(recording.name)),
@@ -39,7 +46,7 @@ function start() {
   const about = element("div");
   const show = (recording) => {
     document.getElementById("heading").replaceChildren(...heading(data, recording));
-    about.replaceChildren(summary(recording), ...panels.map(([, , make]) => make(recording)));
+    about.replaceChildren(summary(recording), ...panelsOf(recording).map(([, , make]) => make(recording)));
   };
   for (const recording of data.recordings) recording.segments = data.segments;
   const content = document.getElementById("content");
