@@ -1,9 +1,14 @@
 package simtest
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -52,4 +57,30 @@ func Variant(t testing.TB, name string) string {
 func Markers(t testing.TB) string {
 	t.Helper()
 	return Build(t, "libstageprof.so")
+}
+
+// Python314 returns the path of a CPython 3.14 that the marker package, in Build(t, "python"), has an extension for. It
+// is downloaded if this machine has none.
+func Python314(t testing.TB) string {
+	t.Helper()
+	getPython.Do(func() { python, pythonErr = runScript(filepath.Join(Root(t), "scripts", "python314.sh")) })
+	if pythonErr != nil {
+		t.Fatalf("simtest: getting a CPython 3.14: %v", pythonErr)
+	}
+	return python
+}
+
+var (
+	getPython sync.Once
+	python    string
+	pythonErr error
+)
+
+// runScript returns what a script prints.
+func runScript(path string) (string, error) {
+	out, err := exec.Command(path).Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
 }
