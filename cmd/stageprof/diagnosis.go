@@ -14,6 +14,7 @@ import (
 	"stageprof/agent/calibrate"
 	"stageprof/agent/elfsym"
 	"stageprof/agent/gil"
+	"stageprof/agent/mark"
 	"stageprof/agent/probe"
 	"stageprof/gpu"
 	"stageprof/recording"
@@ -76,6 +77,8 @@ type python struct {
 	GILReason string `json:"gil_reason,omitempty"` // why the GIL can't be read
 	// StacksReason is why Python stacks can't be read.
 	StacksReason string `json:"stacks_reason,omitempty"`
+	// MarkReason says why the mark command can't mark functions; "": it can.
+	MarkReason string `json:"mark_reason,omitempty"`
 }
 
 type library struct {
@@ -144,6 +147,11 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 		return nil
 	}
 	d.Process = newProcess(plan)
+	if python := d.Process.Python; python != nil {
+		if err := mark.Inspect(c.PID); err != nil {
+			python.MarkReason = err.Error()
+		}
+	}
 	switch err := d.Process.findFunctions(ctx, c.Regions); {
 	case errors.Is(err, agent.ErrUsage):
 		return err

@@ -99,6 +99,7 @@ func (p *process) writeText(w io.Writer) {
 	rows = append(rows, []string{"Python", p.Python.String()})
 	if p.Python != nil {
 		rows = append(rows, []string{"Python stacks", cmp.Or(p.Python.StacksReason, "can be read")})
+		rows = append(rows, []string{"mark", cmp.Or(p.Python.MarkReason, "can mark functions while it runs, if it can import the marker package")})
 	}
 	if len(p.Markers) == 0 {
 		rows = append(rows, []string{"markers", "none"})

@@ -27,7 +27,7 @@ a condition of --fail-if is met.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTopCmd(), newServeCmd(), newDoctorCmd(), newVersionCmd())
+	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newVersionCmd())
 	return root
 }
 
