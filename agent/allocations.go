@@ -150,7 +150,7 @@ func (d *drain) addAllocations() error {
 	if err != nil {
 		return err
 	}
-	for _, table := range []map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{current, d.retired.allocations} {
+	for _, table := range []map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{current, d.retired.allocations.rows} {
 		for key, row := range table {
 			d.addAllocation(key, row)
 		}

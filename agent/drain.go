@@ -214,9 +214,6 @@ func (d *drain) readNames() error {
 
 func (d *drain) readThreads() error {
 	d.info = maps.Clone(d.retired.info)
-	if d.info == nil {
-		d.info = map[uint32]bpf.ProbeThreadInfo{}
-	}
 	return entries(d.objects.Threads, func(serial uint32, info bpf.ProbeThreadInfo) { d.info[serial] = info })
 }
 
@@ -327,8 +324,8 @@ var attributions = map[bpf.ProbeAttribution]recording.Attribution{
 }
 
 func (d *drain) addCalls() error {
-	d.r.Calls = make([]recording.Call, 0, len(d.calls)+len(d.retired.calls))
-	for _, table := range []map[bpf.ProbeCallKey]bpf.ProbeCallRow{d.calls, d.retired.calls} {
+	d.r.Calls = make([]recording.Call, 0, len(d.calls)+len(d.retired.calls.rows))
+	for _, table := range []map[bpf.ProbeCallKey]bpf.ProbeCallRow{d.calls, d.retired.calls.rows} {
 		for key, row := range table {
 			if row.Count > 0 { // else it was made, but its first call was cut off
 				d.r.Calls = append(d.r.Calls, d.call(key, &row))
@@ -357,7 +354,7 @@ var debtKinds = map[bpf.ProbeDebtKind]recording.DebtKind{
 }
 
 func (d *drain) addDebts() error {
-	for _, table := range []map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{d.debts, d.retired.debts} {
+	for _, table := range []map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{d.debts, d.retired.debts.rows} {
 		for key, row := range table {
 			if row.Waits == 0 { // made, but its first wait was cut off
 				continue
@@ -388,8 +385,8 @@ func (d *drain) frame(address uint64) int {
 }
 
 func (d *drain) addStages() error {
-	d.r.Stages = make([]recording.Stage, 0, len(d.stages)+len(d.retired.stages))
-	for _, table := range []map[bpf.ProbeStageKey]bpf.ProbeStageRow{d.stages, d.retired.stages} {
+	d.r.Stages = make([]recording.Stage, 0, len(d.stages)+len(d.retired.stages.rows))
+	for _, table := range []map[bpf.ProbeStageKey]bpf.ProbeStageRow{d.stages, d.retired.stages.rows} {
 		for key, row := range table {
 			d.addStage(key, &row)
 		}

@@ -147,7 +147,7 @@ func (d *drain) addRegionTimes() error {
 	if err != nil {
 		return err
 	}
-	for _, table := range []map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{current, d.retired.regions} {
+	for _, table := range []map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{current, d.retired.regions.rows} {
 		for key, row := range table {
 			d.addRegionTime(key, &row)
 		}

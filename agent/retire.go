@@ -21,17 +21,84 @@ const foldedThread = processThread - 1
 // retired holds the rows of threads that have ended, out of the kernel side's
 // tables. Nothing changes them any more.
 type retired struct {
-	calls   map[bpf.ProbeCallKey]bpf.ProbeCallRow
-	debts   map[bpf.ProbeDebtKey]bpf.ProbeDebtRow
-	stages  map[bpf.ProbeStageKey]bpf.ProbeStageRow
-	regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow
-
-	allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow
+	calls       table[bpf.ProbeCallKey, bpf.ProbeCallRow]
+	debts       table[bpf.ProbeDebtKey, bpf.ProbeDebtRow]
+	stages      table[bpf.ProbeStageKey, bpf.ProbeStageRow]
+	regions     table[bpf.ProbeRegionKey, bpf.ProbeRegionRow]
+	allocations table[bpf.ProbeAllocationKey, bpf.ProbeAllocationRow]
 
 	info    map[uint32]bpf.ProbeThreadInfo
 	serials []uint32 // whose rows are not folded, in the order in which they were taken
-	rows    int      // of these
 }
+
+func newRetired() retired {
+	return retired{
+		calls:       newTable(func(k *bpf.ProbeCallKey) *uint32 { return &k.Thread }, addCallRow),
+		debts:       newTable(func(k *bpf.ProbeDebtKey) *uint32 { return &k.Thread }, addDebtRow),
+		stages:      newTable(func(k *bpf.ProbeStageKey) *uint32 { return &k.Thread }, addStageRow),
+		regions:     newTable(func(k *bpf.ProbeRegionKey) *uint32 { return &k.Thread }, addRegionRow),
+		allocations: newTable(func(k *bpf.ProbeAllocationKey) *uint32 { return &k.Thread }, addAllocationRow),
+		info:        map[uint32]bpf.ProbeThreadInfo{},
+	}
+}
+
+// table holds rows of one of the kernel side's tables.
+type table[K comparable, V any] struct {
+	rows   map[K]V
+	folded int              // rows of all threads that ended long ago together
+	thread func(*K) *uint32 // whose row it is
+	sum    func(to, from *V)
+}
+
+func newTable[K comparable, V any](thread func(*K) *uint32, sum func(to, from *V)) table[K, V] {
+	return table[K, V]{rows: map[K]V{}, thread: thread, sum: sum}
+}
+
+// take moves the rows of some threads from the kernel side's table to this one.
+// On an error each row is in one of them still.
+func (t *table[K, V]) take(m *ebpf.Map, threads map[uint32]bpf.ProbeThreadInfo) error {
+	found := map[K]V{}
+	if err := entries(m, func(key K, row V) {
+		if _, ok := threads[*t.thread(&key)]; ok {
+			found[key] = row
+		}
+	}); err != nil {
+		return err
+	}
+	var errs []error
+	for key, row := range found {
+		if err := remove(m, key); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.add(key, row)
+	}
+	return errors.Join(errs...)
+}
+
+func (t *table[K, V]) add(key K, row V) {
+	if sum, ok := t.rows[key]; ok {
+		t.sum(&sum, &row)
+		row = sum
+	} else if *t.thread(&key) == foldedThread {
+		t.folded++
+	}
+	t.rows[key] = row
+}
+
+// fold adds the rows of old threads to those of all old threads.
+func (t *table[K, V]) fold(old map[uint32]bool) {
+	for key, row := range t.rows {
+		if thread := t.thread(&key); old[*thread] {
+			delete(t.rows, key)
+			*thread = foldedThread
+			t.add(key, row)
+		}
+	}
+}
+
+// single is how many rows are of one thread each.
+func (t *table[K, V]) single() int { return len(t.rows) - t.folded }
 
 // retire takes the rows of threads that have ended out of the kernel side's
 // tables, so that a target which goes through many threads does not fill them.
@@ -46,63 +113,37 @@ func (s *Session) retire() error {
 	if err != nil || len(ended) == 0 {
 		return err
 	}
-	calls, err := take[bpf.ProbeCallKey, bpf.ProbeCallRow](s.objects.Calls, func(key bpf.ProbeCallKey) bool { return has(ended, key.Thread) })
-	if err != nil {
+	r := &s.retired
+	if err := errors.Join(
+		r.calls.take(s.objects.Calls, ended),
+		r.debts.take(s.objects.Debts, ended),
+		r.stages.take(s.objects.Stages, ended),
+		r.regions.take(s.objects.Regions, ended),
+		r.allocations.take(s.objects.Allocations, ended),
+	); err != nil {
 		return err
 	}
-	debts, err := take[bpf.ProbeDebtKey, bpf.ProbeDebtRow](s.objects.Debts, func(key bpf.ProbeDebtKey) bool { return has(ended, key.Thread) })
-	if err != nil {
+	if err := r.takeThreads(s.objects.Threads, ended); err != nil {
 		return err
 	}
-	stages, err := take[bpf.ProbeStageKey, bpf.ProbeStageRow](s.objects.Stages, func(key bpf.ProbeStageKey) bool { return has(ended, key.Thread) })
-	if err != nil {
-		return err
-	}
-	regions, err := take[bpf.ProbeRegionKey, bpf.ProbeRegionRow](s.objects.Regions, func(key bpf.ProbeRegionKey) bool { return has(ended, key.Thread) })
-	if err != nil {
-		return err
-	}
-	allocations, err := take[bpf.ProbeAllocationKey, bpf.ProbeAllocationRow](s.objects.Allocations,
-		func(key bpf.ProbeAllocationKey) bool { return has(ended, key.Thread) })
-	if err != nil {
-		return err
-	}
-	for serial := range ended {
-		if err := remove(s.objects.Threads, serial); err != nil {
-			return err
-		}
-	}
-	s.retired.add(ended, calls, debts, stages)
-	s.retired.addRegions(regions, allocations)
-	if s.retired.rows > maxRetired || len(s.retired.serials) > maxRetired {
-		old := s.retired.fold(s.spans.threads())
-		return s.samples.fold(old)
+	if r.single() > maxRetired || len(r.serials) > maxRetired {
+		return s.samples.fold(r.fold(s.spans.threads()))
 	}
 	return nil
 }
 
-func has[V any](m map[uint32]V, serial uint32) bool {
-	_, ok := m[serial]
-	return ok
-}
-
-// take removes the rows of some keys from a table and returns them.
-func take[K comparable, V any](m *ebpf.Map, wanted func(K) bool) (map[K]V, error) {
-	taken := map[K]V{}
-	err := entries(m, func(key K, row V) {
-		if wanted(key) {
-			taken[key] = row
+// takeThreads takes the threads themselves, whose rows have all been taken.
+func (r *retired) takeThreads(m *ebpf.Map, ended map[uint32]bpf.ProbeThreadInfo) error {
+	var errs []error
+	for _, serial := range slices.Sorted(maps.Keys(ended)) {
+		if err := remove(m, serial); err != nil {
+			errs = append(errs, err)
+			continue
 		}
-	})
-	if err != nil {
-		return nil, err
+		r.info[serial] = ended[serial]
+		r.serials = append(r.serials, serial)
 	}
-	for key := range taken {
-		if err := remove(m, key); err != nil {
-			return nil, err
-		}
-	}
-	return taken, nil
+	return errors.Join(errs...)
 }
 
 func remove[K any](m *ebpf.Map, key K) error {
@@ -112,21 +153,9 @@ func remove[K any](m *ebpf.Map, key K) error {
 	return nil
 }
 
-func (r *retired) add(ended map[uint32]bpf.ProbeThreadInfo, calls map[bpf.ProbeCallKey]bpf.ProbeCallRow,
-	debts map[bpf.ProbeDebtKey]bpf.ProbeDebtRow, stages map[bpf.ProbeStageKey]bpf.ProbeStageRow) {
-	if r.info == nil {
-		r.calls, r.stages = map[bpf.ProbeCallKey]bpf.ProbeCallRow{}, map[bpf.ProbeStageKey]bpf.ProbeStageRow{}
-		r.debts = map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{}
-		r.info = map[uint32]bpf.ProbeThreadInfo{}
-	}
-	first := len(r.serials)
-	maps.Copy(r.info, ended)
-	r.serials = slices.AppendSeq(r.serials, maps.Keys(ended))
-	slices.Sort(r.serials[first:])
-	maps.Copy(r.calls, calls)
-	maps.Copy(r.debts, debts)
-	maps.Copy(r.stages, stages)
-	r.rows += len(calls) + len(debts) + len(stages)
+// single is how many rows are of one thread each.
+func (r *retired) single() int {
+	return r.calls.single() + r.debts.single() + r.stages.single() + r.regions.single() + r.allocations.single()
 }
 
 // fold adds up the rows of the older half of the threads, which it returns. The
@@ -137,26 +166,12 @@ func (r *retired) fold(inUse map[uint32]bool) (old map[uint32]bool) {
 	r.serials = slices.Clone(r.serials[half:])
 	young := setOf(r.serials)
 	maps.DeleteFunc(r.info, func(serial uint32, _ bpf.ProbeThreadInfo) bool { return !young[serial] && !inUse[serial] })
-	r.rows -= foldRows(r.calls, old, func(k bpf.ProbeCallKey) uint32 { return k.Thread },
-		func(k bpf.ProbeCallKey) bpf.ProbeCallKey { k.Thread = foldedThread; return k }, addCallRow)
-	r.rows -= foldRows(r.debts, old, func(k bpf.ProbeDebtKey) uint32 { return k.Thread },
-		func(k bpf.ProbeDebtKey) bpf.ProbeDebtKey { k.Thread = foldedThread; return k }, addDebtRow)
-	r.rows -= foldRows(r.stages, old, func(k bpf.ProbeStageKey) uint32 { return k.Thread },
-		func(k bpf.ProbeStageKey) bpf.ProbeStageKey { k.Thread = foldedThread; return k }, addStageRow)
-	r.rows -= foldRows(r.regions, old, func(k bpf.ProbeRegionKey) uint32 { return k.Thread },
-		func(k bpf.ProbeRegionKey) bpf.ProbeRegionKey { k.Thread = foldedThread; return k }, addRegionRow)
-	r.rows -= foldRows(r.allocations, old, func(k bpf.ProbeAllocationKey) uint32 { return k.Thread },
-		func(k bpf.ProbeAllocationKey) bpf.ProbeAllocationKey { k.Thread = foldedThread; return k }, addAllocationRow)
+	r.calls.fold(old)
+	r.debts.fold(old)
+	r.stages.fold(old)
+	r.regions.fold(old)
+	r.allocations.fold(old)
 	return old
-}
-
-func (r *retired) addRegions(regions map[bpf.ProbeRegionKey]bpf.ProbeRegionRow, allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow) {
-	if r.regions == nil {
-		r.regions, r.allocations = map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{}, map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{}
-	}
-	maps.Copy(r.regions, regions)
-	maps.Copy(r.allocations, allocations)
-	r.rows += len(regions) + len(allocations)
 }
 
 func setOf(serials []uint32) map[uint32]bool {
@@ -165,25 +180,6 @@ func setOf(serials []uint32) map[uint32]bool {
 		set[serial] = true
 	}
 	return set
-}
-
-// foldRows adds the rows of old threads to those of all old threads, and returns
-// how many they were.
-func foldRows[K comparable, V any](rows map[K]V, old map[uint32]bool, thread func(K) uint32, folded func(K) K, add func(to, from *V)) int {
-	n := 0
-	for key, row := range rows {
-		if !old[thread(key)] {
-			continue
-		}
-		delete(rows, key)
-		n++
-		if sum, ok := rows[folded(key)]; ok {
-			add(&sum, &row)
-			row = sum
-		}
-		rows[folded(key)] = row
-	}
-	return n
 }
 
 func addCallRow(to, from *bpf.ProbeCallRow) {

@@ -101,6 +101,7 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	s := &Session{
 		config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
 		settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
+		retired: newRetired(),
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())

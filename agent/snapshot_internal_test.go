@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"stageprof/bpf"
@@ -91,47 +93,109 @@ func TestStateAdvances(t *testing.T) {
 
 // Folding keeps every sum.
 func TestFoldKeepsSums(t *testing.T) {
-	var r retired
+	r := newRetired()
 	const threads = 9
 	for serial := range uint32(threads) {
-		r.add(map[uint32]bpf.ProbeThreadInfo{serial: {Tid: 7}},
-			map[bpf.ProbeCallKey]bpf.ProbeCallRow{{Thread: serial, Symbol: 3}: {Count: 2, Wall: 10, Min: uint64(serial), Max: 100 - uint64(serial)}},
-			map[bpf.ProbeDebtKey]bpf.ProbeDebtRow{{Thread: serial, Owner: 5}: {Waits: 1, Wall: 5, Operations: 3}},
-			map[bpf.ProbeStageKey]bpf.ProbeStageRow{{Thread: serial, Path: 5}: {Count: 1, Wall: 20, PartialCount: 1, Min: 4, Max: uint64(serial)}})
-		r.addRegions(
-			map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{{Thread: serial, Region: 4}: {Count: 3, Wall: 30, Min: 9, Max: uint64(serial), PartialCount: 1}},
-			map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{{Thread: serial, Path: 6}: {Count: 1, Bytes: 5, Freed: 2, FreedBytes: 7, FreedUnknown: 1}})
+		r.info[serial] = bpf.ProbeThreadInfo{Tid: 7}
+		r.serials = append(r.serials, serial)
+		r.calls.add(bpf.ProbeCallKey{Thread: serial, Symbol: 3}, bpf.ProbeCallRow{Count: 2, Wall: 10, Min: uint64(serial), Max: 100 - uint64(serial)})
+		r.debts.add(bpf.ProbeDebtKey{Thread: serial, Owner: 5}, bpf.ProbeDebtRow{Waits: 1, Wall: 5, Operations: 3})
+		r.stages.add(bpf.ProbeStageKey{Thread: serial, Path: 5}, bpf.ProbeStageRow{Count: 1, Wall: 20, PartialCount: 1, Min: 4, Max: uint64(serial)})
+		r.regions.add(bpf.ProbeRegionKey{Thread: serial, Region: 4}, bpf.ProbeRegionRow{Count: 3, Wall: 30, Min: 9, Max: uint64(serial), PartialCount: 1})
+		r.allocations.add(bpf.ProbeAllocationKey{Thread: serial, Path: 6}, bpf.ProbeAllocationRow{Count: 1, Bytes: 5, Freed: 2, FreedBytes: 7, FreedUnknown: 1})
 	}
 	for want := threads; want > 0; {
 		r.fold(map[uint32]bool{0: true})
 		want -= (want + 1) / 2
-		if len(r.serials) != want || r.rows != 5*want {
-			t.Errorf("%d threads with %d rows are left, want %d", len(r.serials), r.rows, want)
+		if len(r.serials) != want || r.single() != 5*want {
+			t.Errorf("%d threads with %d rows are left, want %d", len(r.serials), r.single(), want)
 		}
 	}
 	if len(r.info) != 1 { // thread 0 is in use
 		t.Errorf("names of %d threads are left", len(r.info))
 	}
-	call := r.calls[bpf.ProbeCallKey{Thread: foldedThread, Symbol: 3}]
-	if len(r.calls) != 1 || call.Count != 2*threads || call.Wall != 10*threads || call.Min != 0 || call.Max != 100 {
-		t.Errorf("calls: %+v", r.calls)
+	call := r.calls.rows[bpf.ProbeCallKey{Thread: foldedThread, Symbol: 3}]
+	if len(r.calls.rows) != 1 || call.Count != 2*threads || call.Wall != 10*threads || call.Min != 0 || call.Max != 100 {
+		t.Errorf("calls: %+v", r.calls.rows)
 	}
-	debt := r.debts[bpf.ProbeDebtKey{Thread: foldedThread, Owner: 5}]
-	if len(r.debts) != 1 || debt != (bpf.ProbeDebtRow{Waits: threads, Wall: 5 * threads, Operations: 3 * threads}) {
-		t.Errorf("debts: %+v", r.debts)
+	debt := r.debts.rows[bpf.ProbeDebtKey{Thread: foldedThread, Owner: 5}]
+	if len(r.debts.rows) != 1 || debt != (bpf.ProbeDebtRow{Waits: threads, Wall: 5 * threads, Operations: 3 * threads}) {
+		t.Errorf("debts: %+v", r.debts.rows)
 	}
-	stage := r.stages[bpf.ProbeStageKey{Thread: foldedThread, Path: 5}]
-	if len(r.stages) != 1 || stage.Count != threads || stage.PartialCount != threads || stage.Max != threads-1 {
-		t.Errorf("stages: %+v", r.stages)
+	stage := r.stages.rows[bpf.ProbeStageKey{Thread: foldedThread, Path: 5}]
+	if len(r.stages.rows) != 1 || stage.Count != threads || stage.PartialCount != threads || stage.Max != threads-1 {
+		t.Errorf("stages: %+v", r.stages.rows)
 	}
-	region := r.regions[bpf.ProbeRegionKey{Thread: foldedThread, Region: 4}]
-	if want := (bpf.ProbeRegionRow{Count: 3 * threads, Wall: 30 * threads, Min: 9, Max: threads - 1, PartialCount: threads}); len(r.regions) != 1 || region != want {
-		t.Errorf("regions: %+v", r.regions)
+	region := r.regions.rows[bpf.ProbeRegionKey{Thread: foldedThread, Region: 4}]
+	if want := (bpf.ProbeRegionRow{Count: 3 * threads, Wall: 30 * threads, Min: 9, Max: threads - 1, PartialCount: threads}); len(r.regions.rows) != 1 || region != want {
+		t.Errorf("regions: %+v", r.regions.rows)
 	}
-	allocation := r.allocations[bpf.ProbeAllocationKey{Thread: foldedThread, Path: 6}]
+	allocation := r.allocations.rows[bpf.ProbeAllocationKey{Thread: foldedThread, Path: 6}]
 	if want := (bpf.ProbeAllocationRow{
 		Count: threads, Bytes: 5 * threads, Freed: 2 * threads, FreedBytes: 7 * threads, FreedUnknown: threads,
-	}); len(r.allocations) != 1 || allocation != want {
-		t.Errorf("allocations: %+v", r.allocations)
+	}); len(r.allocations.rows) != 1 || allocation != want {
+		t.Errorf("allocations: %+v", r.allocations.rows)
+	}
+}
+
+// An error in one table loses nothing of the others.
+func TestRetireLosesNothing(t *testing.T) {
+	s := &Session{retired: newRetired(), objects: bpf.ProbeObjects{ProbeMaps: bpf.ProbeMaps{
+		Threads: newMap(t, "threads"), Calls: newMap(t, "calls"), Debts: newMap(t, "debts"),
+		Stages: newMap(t, "stages"), Regions: newMap(t, "regions"), Allocations: newMap(t, "allocations"),
+	}}}
+	const serial = 4
+	call, stage := bpf.ProbeCallKey{Thread: serial}, bpf.ProbeStageKey{Thread: serial}
+	put(t, s.objects.Threads, uint32(serial), bpf.ProbeThreadInfo{Ended: 1})
+	put(t, s.objects.Threads, uint32(serial+1), bpf.ProbeThreadInfo{})
+	put(t, s.objects.Calls, call, bpf.ProbeCallRow{Count: 2})
+	put(t, s.objects.Calls, bpf.ProbeCallKey{Thread: serial + 1}, bpf.ProbeCallRow{Count: 7})
+	put(t, s.objects.Stages, stage, bpf.ProbeStageRow{Count: 3})
+	debts := s.objects.Debts
+	s.objects.Debts = newMap(t, "debts")
+	if err := s.objects.Debts.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.retire(); err == nil {
+		t.Error("a table that can't be read is no error")
+	}
+	s.objects.Debts = debts
+	// Late rows of the same keys.
+	put(t, s.objects.Calls, call, bpf.ProbeCallRow{Count: 5})
+	for range 2 {
+		if err := s.retire(); err != nil {
+			t.Errorf("taking the rest: %v", err)
+		}
+	}
+	if len(s.retired.calls.rows) != 1 || s.retired.calls.rows[call].Count != 7 {
+		t.Errorf("calls: %+v", s.retired.calls.rows)
+	}
+	if len(s.retired.stages.rows) != 1 || s.retired.stages.rows[stage].Count != 3 {
+		t.Errorf("stages: %+v", s.retired.stages.rows)
+	}
+	if !slices.Equal(s.retired.serials, []uint32{serial}) {
+		t.Errorf("threads: %v", s.retired.serials)
+	}
+}
+
+// newMap is one of the kernel side's tables, empty.
+func newMap(t *testing.T, name string) *ebpf.Map {
+	t.Helper()
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(spec.Maps[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func put[K, V any](t *testing.T, m *ebpf.Map, key K, row V) {
+	t.Helper()
+	if err := m.Put(&key, &row); err != nil {
+		t.Fatal(err)
 	}
 }
