@@ -126,10 +126,13 @@ func (s *Session) retire() error {
 	if err := r.takeThreads(s.objects.Threads, ended); err != nil {
 		return err
 	}
-	if r.single() > maxRetired || len(r.serials) > maxRetired {
-		return s.samples.fold(r.fold(s.spans.threads()))
+	if r.single() <= maxRetired && len(r.serials) <= maxRetired {
+		return nil
 	}
-	return nil
+	if err := s.spans.read(); err != nil { // spans need the names of their threads
+		return err
+	}
+	return s.samples.fold(r.fold(s.spans.threads()))
 }
 
 // takeThreads takes the threads themselves, whose rows have all been taken.

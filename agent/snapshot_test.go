@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -270,6 +271,33 @@ func TestEndedThreadsAreFolded(t *testing.T) {
 	}
 	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 3*2048 {
 		t.Errorf("%d threads' stages, %d of them folded, in %d and %d rows", ended, folded, len(final.Calls), len(final.Stages))
+	}
+}
+
+// Threads are named whose spans the agent has yet to take from the kernel side
+// when their rows are folded.
+func TestFoldedThreadsKeepTheNamesOfTheirSpans(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "churn", "--threads", "1500", "--at-once", "16", "--calls", "3",
+		"--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Probes: "all", Live: true})
+	if err != nil {
+		t.Fatalf("opening: %v", err)
+	}
+	defer session.Close()
+	p.Ready()
+	p.Wait()
+	r, err := session.Snapshot()
+	if err != nil {
+		t.Fatalf("taking a snapshot: %v", err)
+	}
+	if len(r.Spans) < 1500 || !slices.ContainsFunc(r.Threads, func(th recording.Thread) bool { return th.Folded }) {
+		t.Errorf("%d spans of %d threads", len(r.Spans), len(r.Threads))
+	}
+	for _, s := range r.Spans {
+		if th := r.Threads[s.Thread]; th.TID == 0 || th.Name == "" {
+			t.Fatalf("a span of the thread %+v", th)
+		}
 	}
 }
 
