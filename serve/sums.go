@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"slices"
 	"strings"
 
 	"stageprof/correlate"
@@ -36,21 +37,21 @@ const maxSeries = 20_000
 
 const otherStages = "(other stages)"
 
-// sums are counters over all targets. Those of the present target are replaced by
-// newer ones, of which none is smaller, until it has ended.
+// sums are counters over all targets.
 type sums struct {
-	ended, present [families]map[labels]float64
+	counters [families]map[labels]*counter
 }
+
+// counter is one series. The value of the present target is replaced by newer
+// ones, of which none is smaller, until it has ended.
+type counter struct{ ended, present float64 }
 
 // add takes up what was seen so far of the present target.
 func (s *sums) add(l *correlate.Ledger) {
-	now := totals(l)
-	for f := range families {
-		if s.present[f] == nil {
-			s.present[f] = map[labels]float64{}
-		}
-		for key, v := range now[f] {
-			s.present[f][key] = max(s.present[f][key], v)
+	for f, now := range totals(l) {
+		for key, v := range s.bounded(family(f), now) {
+			c := s.counters[f][key]
+			c.present = max(c.present, v)
 		}
 	}
 }
@@ -58,36 +59,50 @@ func (s *sums) add(l *correlate.Ledger) {
 // settle is called when the present target has ended.
 func (s *sums) settle() {
 	for f := range families {
-		if s.ended[f] == nil {
-			s.ended[f] = map[labels]float64{}
+		for _, c := range s.counters[f] {
+			*c = counter{ended: c.ended + c.present}
 		}
-		for key, v := range s.present[f] {
-			s.ended[f][bounded(s.ended[f], key)] += v
-		}
-		s.present[f] = nil
 	}
 }
 
 // each calls a function for every series.
 func (s *sums) each(do func(f family, key labels, value float64)) {
 	for f := range families {
-		for key, v := range s.ended[f] {
-			do(f, key, v+s.present[f][key])
-		}
-		for key, v := range s.present[f] {
-			if _, known := s.ended[f][key]; !known {
-				do(f, key, v)
-			}
+		for key, c := range s.counters[f] {
+			do(f, key, c.ended+c.present)
 		}
 	}
 }
 
-// bounded is the key under which a value is counted in a family.
-func bounded(m map[labels]float64, key labels) labels {
-	if _, known := m[key]; !known && len(m) >= maxSeries {
-		key[0] = otherStages
+// bounded moves values for which there is no room to the other stages, and makes
+// a series of each key. A key that has a series keeps it, and none has one later:
+// so no value is counted under two.
+func (s *sums) bounded(f family, now map[labels]float64) map[labels]float64 {
+	known := s.counters[f]
+	if known == nil {
+		known = map[labels]*counter{}
+		s.counters[f] = known
 	}
-	return key
+	var fresh []labels
+	for key := range now {
+		if known[key] == nil {
+			fresh = append(fresh, key)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b labels) int { return slices.Compare(a[:], b[:]) })
+	for _, key := range fresh {
+		to := key
+		if len(known) >= maxSeries {
+			to[0] = otherStages
+			v := now[key]
+			delete(now, key)
+			now[to] += v
+		}
+		if known[to] == nil {
+			known[to] = &counter{}
+		}
+	}
+	return now
 }
 
 // totals are the counters of one Recording.
@@ -96,7 +111,7 @@ func totals(l *correlate.Ledger) (t [families]map[labels]float64) {
 		t[f] = map[labels]float64{}
 	}
 	add := func(f family, key labels, v float64) {
-		t[f][bounded(t[f], key)] += v
+		t[f][key] += v
 	}
 	for i := range l.Calls {
 		c := &l.Calls[i]
