@@ -28,8 +28,12 @@ type Opener func(context.Context) (Session, error)
 // ErrNoTarget: there is no process to record now.
 var ErrNoTarget = errors.New("no process is being recorded")
 
-// retryInterval is how often a target is looked for.
-const retryInterval = time.Second
+// retryInterval is how often a target is looked for. Where attaching to one fails
+// again and again, each time takes it twice as long, up to longestRetry.
+const (
+	retryInterval = time.Second
+	longestRetry  = time.Minute
+)
 
 // follower records one target after the other and keeps the sums of all.
 type follower struct {
@@ -67,7 +71,7 @@ func (f *follower) run(ctx context.Context) error {
 // next opens a target. It returns no session when the context is done. What is
 // wrong with the first target is an error; later ones are tried again.
 func (f *follower) next(ctx context.Context) (Session, error) {
-	last := ""
+	last, pause := "", time.Duration(0)
 	for {
 		session, err := f.open(ctx)
 		switch {
@@ -85,11 +89,20 @@ func (f *follower) next(ctx context.Context) (Session, error) {
 			f.log.Info("waiting for a process to record", "reason", text)
 			last = text
 		}
+		pause = pauseAfter(err, pause)
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryInterval):
+		case <-time.After(pause):
 		}
 	}
+}
+
+// pauseAfter is how long to wait after an error, having waited so long before it.
+func pauseAfter(err error, last time.Duration) time.Duration {
+	if errors.Is(err, ErrNoTarget) { // looking costs little
+		return retryInterval
+	}
+	return min(max(2*last, retryInterval), longestRetry)
 }
 
 func (f *follower) record(ctx context.Context, session Session) error {
@@ -106,8 +119,8 @@ func (f *follower) record(ctx context.Context, session Session) error {
 	f.up = false
 	if final != nil {
 		f.sums.add(sumsOnly(final))
-		f.sums.settle()
 	}
+	f.sums.settle() // without a last Recording, what was seen of it stays
 	f.mu.Unlock()
 	if final != nil {
 		f.log.Info("the recording ended", "pid", final.Target.PID, "reason", final.Window.End, "after", final.Window.Duration)

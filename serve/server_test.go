@@ -345,6 +345,47 @@ func TestCountersAreMonotonic(t *testing.T) {
 	}
 }
 
+// brokenEnd is a session whose end can't be read.
+type brokenEnd struct{ *fakeSession }
+
+func (b brokenEnd) Wait(context.Context) (*recording.Recording, error) {
+	<-b.ended
+	return nil, errors.New("the kernel went away")
+}
+
+// What was seen of a target counts on where its last Recording could not be read.
+func TestCountersAfterABrokenEnd(t *testing.T) {
+	broken, whole := brokenEnd{newFake(1)}, newFake(2)
+	sessions := make(chan Session, 2)
+	sessions <- broken
+	sessions <- whole
+	r := start(t, Config{Follow: true, Open: func(context.Context) (Session, error) { return <-sessions, nil }})
+	r.await(broken, true)
+	broken.step(3)
+	r.metrics()
+	close(broken.ended)
+	r.await(whole, true)
+	whole.step(2)
+	const calls = `stageprof_driver_calls_total{attribution="own",gil="free",stage="step",symbol="cuLaunchKernel"}`
+	if got := r.metrics()[calls]; got != 5 {
+		t.Errorf("%v calls, want 3 of the first target and 2 of the second", got)
+	}
+}
+
+// Attaching that fails for good is tried more and more seldom; looking goes on.
+func TestPauses(t *testing.T) {
+	absent, broken := fmt.Errorf("%w: nobody matches", ErrNoTarget), errors.New("no permission")
+	var got []time.Duration
+	pause := time.Duration(0)
+	for _, err := range []error{absent, absent, broken, broken, broken, broken, broken, broken, broken, broken, absent, broken} {
+		pause = pauseAfter(err, pause)
+		got = append(got, pause/time.Second)
+	}
+	if want := []time.Duration{1, 1, 2, 4, 8, 16, 32, 60, 60, 60, 1, 2}; !slices.Equal(got, want) {
+		t.Errorf("pauses %d s, want %d s", got, want)
+	}
+}
+
 // Any number of stages makes a bounded number of series, and nothing is lost.
 func TestSeriesAreBounded(t *testing.T) {
 	b := recordingtest.New()
