@@ -25,12 +25,13 @@ func (g *guard) protected(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case !g.knows(r.Host):
 			http.Error(w, "the Host header names another machine; --allow-host makes a name known", http.StatusMisdirectedRequest)
 		case foreign(r):
-			http.Error(w, "the request comes from another site", http.StatusForbidden)
+			http.Error(w, "the request comes from another site: links from there lead to / only", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -52,10 +53,14 @@ func (g *guard) knows(host string) bool {
 }
 
 // foreign tells whether a page of another site made the browser ask, other than
-// by a link.
+// by a link to the page: what stands behind others, such as a profile of an hour,
+// is not for a frame or a form elsewhere to start. Only browsers say.
 func foreign(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	switch h := r.Header; h.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return r.URL.Path != "/" || h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document"
+	}
+	return false
 }
 
 // authorized asks for the token, if there is one.

@@ -549,10 +549,6 @@ func TestHostsAndSites(t *testing.T) {
 		"a name with it":    {func(q *http.Request) { q.Host = "localhost.evil.example:8765" }, 421},
 		"an address in one": {func(q *http.Request) { q.Host = "127.0.0.1.evil.example" }, 421},
 		"another site":      {func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
-		"a link to it": {func(q *http.Request) {
-			q.Header.Set("Sec-Fetch-Site", "cross-site")
-			q.Header.Set("Sec-Fetch-Mode", "navigate")
-		}, 200},
 		"itself": {func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "same-origin") }, 200},
 		"a post": {func(q *http.Request) { q.Method = http.MethodPost }, 405},
 	}
@@ -564,6 +560,43 @@ func TestHostsAndSites(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Pages of other sites can lead a person to the page, and start nothing.
+func TestNavigationFromOtherSites(t *testing.T) {
+	r, _ := serving(t, Config{})
+	ask := func(path, site, destination string) answer {
+		t.Helper()
+		return r.get(path, func(q *http.Request) {
+			q.Header.Set("Sec-Fetch-Site", site)
+			q.Header.Set("Sec-Fetch-Mode", "navigate")
+			q.Header.Set("Sec-Fetch-Dest", destination)
+			q.Header.Set("Sec-Fetch-User", "?1")
+		})
+	}
+	for _, site := range []string{"cross-site", "same-site"} {
+		if a := ask("/", site, "document"); a.status != http.StatusOK || a.header.Get("X-Frame-Options") != "DENY" {
+			t.Errorf("a link from %s: %d, %v", site, a.status, a.header)
+		}
+		for _, path := range []string{"/metrics", "/debug/pprof/cuda?seconds=0.01", "/debug/pprof/stages?seconds=0.01", "/api/live"} {
+			if a := ask(path, site, "document"); a.status != http.StatusForbidden {
+				t.Errorf("a link from %s to %s: %d", site, path, a.status)
+			}
+		}
+		for _, path := range []string{"/", "/debug/pprof/cuda?seconds=0.01"} {
+			for _, frame := range []string{"iframe", "frame", "object", "embed", ""} {
+				if a := ask(path, site, frame); a.status != http.StatusForbidden {
+					t.Errorf("%q of %s to %s: %d", frame, site, path, a.status)
+				}
+			}
+		}
+	}
+	// Typed in, or from the index.
+	for _, site := range []string{"none", "same-origin"} {
+		if a := ask("/debug/pprof/cuda?seconds=0.01", site, "document"); a.status != http.StatusOK {
+			t.Errorf("a profile for %s: %d %s", site, a.status, a.body)
+		}
 	}
 }
 
