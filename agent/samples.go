@@ -21,8 +21,12 @@ import (
 // roomForAll is the size of the ring buffer in bytes when every call is sampled.
 const roomForAll = 32 << 20
 
-// maxStacks bounds the distinct Python stacks that are kept.
-const maxStacks = 65536
+// maxStacks bounds the distinct Python stacks that are kept, and maxSums those of
+// all call rows together.
+const (
+	maxStacks = 65536
+	maxSums   = 4 * maxStacks
+)
 
 // setStacks tells the kernel side where to find the frames of an interpreter, or
 // notes why they can't be read.
@@ -87,12 +91,13 @@ type sampleReader struct {
 	decoder *pystack.Decoder // nil while there is no interpreter to read
 
 	rows    map[bpf.ProbeCallKey]map[int]*recording.Sample // by stack
+	sums    int                                            // in all rows
 	stacks  []pythonStack
 	known   map[string]int // stacks by their frames
 	frames  map[pystack.Frame]uint32
 	decoded map[string]int // this round's, by their raw frames
 	gone    uint64         // samples whose code objects were gone
-	dropped uint64         // samples beyond maxStacks
+	dropped uint64         // samples beyond maxStacks or maxSums
 }
 
 type pythonStack struct {
@@ -163,13 +168,18 @@ func (r *sampleReader) take(b []byte) error {
 }
 
 func (r *sampleReader) add(row bpf.ProbeCallKey, stack int, s *bpf.ProbePythonSample) {
-	if r.rows[row] == nil {
-		r.rows[row] = map[int]*recording.Sample{}
-	}
 	sum := r.rows[row][stack]
 	if sum == nil {
+		if r.sums >= maxSums {
+			r.dropped++
+			return
+		}
+		if r.rows[row] == nil {
+			r.rows[row] = map[int]*recording.Sample{}
+		}
 		sum = &recording.Sample{Stack: stack}
 		r.rows[row][stack] = sum
+		r.sums++
 	}
 	weight := uint64(s.Weight)
 	addSample(sum, &recording.Sample{
@@ -191,9 +201,11 @@ func (r *sampleReader) fold(old map[uint32]bool) error {
 		if r.rows[row] == nil {
 			r.rows[row] = map[int]*recording.Sample{}
 		}
+		r.sums -= len(samples) + len(r.rows[row])
 		for stack, s := range samples {
 			mergeSample(r.rows[row], stack, s)
 		}
+		r.sums += len(r.rows[row])
 	}
 	return err
 }
@@ -231,6 +243,7 @@ func (r *sampleReader) stack(s *bpf.ProbePythonSample, raw []byte, frames int) (
 }
 
 func (r *sampleReader) intern(stack pythonStack) int {
+	full := len(r.stacks) >= maxStacks // then its frames are not kept either
 	key := []byte{0}
 	if stack.cut {
 		key[0] = 1
@@ -238,6 +251,9 @@ func (r *sampleReader) intern(stack pythonStack) int {
 	for _, f := range stack.frames {
 		id, ok := r.frames[f]
 		if !ok {
+			if full {
+				return -1
+			}
 			id = uint32(len(r.frames))
 			r.frames[f] = id
 		}
@@ -247,7 +263,7 @@ func (r *sampleReader) intern(stack pythonStack) int {
 	if ok {
 		return id
 	}
-	if len(r.stacks) >= maxStacks {
+	if full {
 		return -1
 	}
 	id = len(r.stacks)
@@ -357,5 +373,5 @@ func (d *drain) addSampleLosses() {
 	d.addLoss(reasonCodeGone, "samples", r.gone+d.untrusted,
 		"the Python code was gone before its name was read: made and thrown away, or the process ended")
 	d.addLoss(reasonStacksDropped, "samples", r.dropped,
-		fmt.Sprintf("Python stacks after the first %d distinct ones are not kept", maxStacks))
+		fmt.Sprintf("Python stacks after the first %d distinct ones, or %d of all rows, are not kept", maxStacks, maxSums))
 }

@@ -149,6 +149,9 @@ func (d *Decoder) discover(id Identity) (*Code, error) {
 
 func (d *Decoder) remember(id Identity, code *Code) {
 	if len(d.codes) >= mostCodes {
+		for _, forgotten := range d.codes { // frames may go on naming it
+			forgotten.table = nil
+		}
 		clear(d.codes)
 		clear(d.places)
 	}

@@ -346,3 +346,17 @@ func FuzzFind(f *testing.F) {
 		}
 	})
 }
+
+// Line tables go with the decoder's memory of the code objects, whoever holds
+// those.
+func TestForgottenTables(t *testing.T) {
+	d := NewDecoder(memory{}, layouts[12])
+	first := &Code{table: []byte{1}}
+	d.remember(Identity{Code: 1}, first)
+	for i := range uint64(mostCodes) {
+		d.remember(Identity{Code: 2 + i}, &Code{table: []byte{1}})
+	}
+	if first.table != nil || len(d.codes) != 1 {
+		t.Errorf("the table has %d bytes, %d code objects are remembered", len(first.table), len(d.codes))
+	}
+}
