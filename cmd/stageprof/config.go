@@ -57,7 +57,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Agent.RegionSets, "regions", nil, "functions to show as callers of driver calls: "+strings.Join(agent.RegionSets(), ", "))
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
 	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
-	f.StringVar(&c.stacks, "python-stacks", string(agent.PythonStacksSampled), "of which calls to read the Python stack: "+list(agent.PythonStacksChoices()))
+	addStacksFlag(f, &c.stacks, agent.PythonStacksSampled)
 	f.BoolVar(&c.syncDebt, "sync-debt", true, "estimate whose work each wait for the device was for")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
@@ -75,6 +75,11 @@ func addTargetFlags(f *pflag.FlagSet, c *agent.Config, mechanism *string) {
 	f.StringVar(&c.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
 	f.StringSliceVar(&c.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL, usdt:LIB:PROVIDER:BEGIN,END")
 	f.BoolVar(&c.Wait, "wait", false, "wait for the process to load the CUDA driver")
+}
+
+// addStacksFlag adds the flag that chooses the calls whose Python stack is read.
+func addStacksFlag(f *pflag.FlagSet, stacks *string, unlessSaid agent.PythonStacks) {
+	f.StringVar(stacks, "python-stacks", string(unlessSaid), "of which calls to read the Python stack: "+list(agent.PythonStacksChoices()))
 }
 
 // errNoPID says that no process was named.

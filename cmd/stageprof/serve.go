@@ -75,11 +75,13 @@ type serveConfig struct {
 	Verbose    bool
 
 	mechanism string
+	stacks    string
 	pattern   *regexp.Regexp // nil without Match
 }
 
 func (c *serveConfig) addFlags(f *pflag.FlagSet) {
 	addTargetFlags(f, &c.Agent, &c.mechanism)
+	addStacksFlag(f, &c.stacks, agent.PythonStacksOff)
 	f.StringVar(&c.Match, "match", "", "attach to the process whose name or command line has a match of this `regexp`")
 	f.BoolVar(&c.Follow, "follow", false, "wait for a process that matches, and record the next one when it has ended")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8765", "`address:port` to serve on; port 0: any")
@@ -93,7 +95,9 @@ func (c *serveConfig) addFlags(f *pflag.FlagSet) {
 // Validate checks everything that can be checked without a target. Its errors
 // are faults of the command line.
 func (c *serveConfig) Validate() error {
+	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
 	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
+	c.Agent.PythonStacks = agent.PythonStacks(c.stacks)
 	c.Agent.Live = true
 	switch {
 	case c.Agent.PID == 0 && c.Match == "":

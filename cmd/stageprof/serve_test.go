@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/spf13/pflag"
 
+	"stageprof/agent"
 	"stageprof/sim/simtest"
 )
 
@@ -245,6 +247,36 @@ func TestServeForPprof(t *testing.T) {
 		}
 	}
 	s.interrupt()
+}
+
+// Without a word about them no Python stacks are read.
+func TestServeFlags(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   []string
+		stacks agent.PythonStacks
+		want   string // part of the error, "" for none
+	}{
+		"nothing":         {nil, agent.PythonStacksOff, ""},
+		"stacks":          {[]string{"--python-stacks=sampled"}, agent.PythonStacksSampled, ""},
+		"unknown stacks":  {[]string{"--python-stacks=some"}, "some", `"some"`},
+		"pairs of probes": {[]string{"--stages-from=markers,usdt:lib.so:prov:begin,end"}, agent.PythonStacksOff, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c serveConfig
+			flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+			c.addFlags(flags)
+			if err := flags.Parse(append(test.args, "--pid=1")); err != nil {
+				t.Fatal(err)
+			}
+			err := c.Validate()
+			if (test.want == "") != (err == nil) || err != nil && (!isUsage(err) || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("error %v, want %q in it", err, test.want)
+			}
+			if c.Agent.PythonStacks != test.stacks {
+				t.Errorf("Python stacks of calls: %q, want %q", c.Agent.PythonStacks, test.stacks)
+			}
+		})
+	}
 }
 
 func TestServeTrouble(t *testing.T) {
