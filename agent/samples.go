@@ -21,10 +21,11 @@ import (
 // roomForAll is the size of the ring buffer in bytes when every call is sampled.
 const roomForAll = 32 << 20
 
-// maxStacks bounds the distinct Python stacks that are kept, and maxSums those of
-// all call rows together.
+// maxStacks bounds the distinct Python stacks that are kept, maxFrames the distinct
+// frames in them, and maxSums the stacks of all call rows together.
 const (
 	maxStacks = 65536
+	maxFrames = 4 * maxStacks
 	maxSums   = 4 * maxStacks
 )
 
@@ -97,7 +98,7 @@ type sampleReader struct {
 	frames  map[pystack.Frame]uint32
 	decoded map[string]int // this round's, by their raw frames
 	gone    uint64         // samples whose code objects were gone
-	dropped uint64         // samples beyond maxStacks or maxSums
+	dropped uint64         // samples beyond one of the bounds
 }
 
 type pythonStack struct {
@@ -251,7 +252,7 @@ func (r *sampleReader) intern(stack pythonStack) int {
 	for _, f := range stack.frames {
 		id, ok := r.frames[f]
 		if !ok {
-			if full {
+			if full || len(r.frames) >= maxFrames {
 				return -1
 			}
 			id = uint32(len(r.frames))
@@ -373,5 +374,5 @@ func (d *drain) addSampleLosses() {
 	d.addLoss(reasonCodeGone, "samples", r.gone+d.untrusted,
 		"the Python code was gone before its name was read: made and thrown away, or the process ended")
 	d.addLoss(reasonStacksDropped, "samples", r.dropped,
-		fmt.Sprintf("Python stacks after the first %d distinct ones, or %d of all rows, are not kept", maxStacks, maxSums))
+		fmt.Sprintf("Python stacks after the first %d distinct ones, %d frames or %d stacks of all rows are not kept", maxStacks, maxFrames, maxSums))
 }

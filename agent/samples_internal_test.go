@@ -31,6 +31,21 @@ func TestStacksAreBounded(t *testing.T) {
 	}
 }
 
+// So do deep stacks.
+func TestFramesAreBounded(t *testing.T) {
+	r := newTestReader()
+	for i := range maxStacks {
+		frames := make([]pystack.Frame, 32)
+		for j := range frames {
+			frames[j].Line = i*len(frames) + j
+		}
+		r.intern(pythonStack{frames: frames})
+	}
+	if len(r.frames) != maxFrames || len(r.stacks) != maxFrames/32 {
+		t.Errorf("%d frames in %d stacks, want %d in %d", len(r.frames), len(r.stacks), maxFrames, maxFrames/32)
+	}
+}
+
 // So do many rows with many stacks each; what does not fit is lost and counted.
 func TestStackSumsAreBounded(t *testing.T) {
 	r := newTestReader()
