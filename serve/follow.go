@@ -41,7 +41,9 @@ type follower struct {
 	follow bool
 	log    *slog.Logger
 
-	scraping sync.Mutex // one reading of all rows at a time is enough
+	scraping   sync.Mutex // one reading of all rows at a time is enough
+	readingAge time.Duration
+	last       reading
 
 	mu      sync.Mutex
 	session Session // the present one, or the last one; nil before the first
@@ -163,19 +165,44 @@ func take(session Session) (*recording.Recording, error) {
 	return r, nil
 }
 
+// reading is what a scrape has read.
+type reading struct {
+	of     Session
+	at     time.Time
+	ledger *correlate.Ledger
+}
+
+// mostReadingAge is how long scrapes share a reading of all rows. Each leaves some
+// ten MiB of garbage, which would pile up if they came without a pause.
+const mostReadingAge = 250 * time.Millisecond
+
+// read reads all rows of the session, unless that was done just now. The ledger is
+// nil when there is no session.
+func (f *follower) read(session Session) (*correlate.Ledger, error) {
+	if session != nil && f.last.of == session && time.Since(f.last.at) < f.readingAge {
+		return f.last.ledger, nil
+	}
+	f.last = reading{}
+	r, err := take(session)
+	if errors.Is(err, ErrNoTarget) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.last = reading{session, time.Now(), sumsOnly(r)}
+	return f.last.ledger, nil
+}
+
 // counters brings the sums up to date and hands them to a function. The ledger is
 // nil when there was no target yet.
 func (f *follower) counters(each func(s *sums, l *correlate.Ledger, up bool, targets int)) error {
 	f.scraping.Lock()
 	defer f.scraping.Unlock()
 	session, _ := f.current()
-	r, err := take(session)
-	if err != nil && !errors.Is(err, ErrNoTarget) {
+	ledger, err := f.read(session)
+	if err != nil {
 		return err
-	}
-	var ledger *correlate.Ledger
-	if r != nil {
-		ledger = sumsOnly(r)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,7 +55,7 @@ type Server struct {
 func New(c Config) *Server {
 	return &Server{
 		config:   c,
-		follower: follower{open: c.Open, follow: c.Follow, log: c.Log},
+		follower: follower{open: c.Open, follow: c.Follow, log: c.Log, readingAge: mostReadingAge},
 		guard:    guard{hosts: c.Hosts, token: c.Token},
 		profiles: make(chan struct{}, maxProfiles),
 		ending:   make(chan struct{}),

@@ -136,6 +136,7 @@ func start(t *testing.T, c Config) *running {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{New(c), t, "http://" + listener.Addr().String(), stop, make(chan error, 1)}
+	r.follower.readingAge = 0 // tests look again at once
 	go func() { r.done <- r.Run(ctx, listener) }()
 	t.Cleanup(stop)
 	return r
@@ -345,6 +346,31 @@ func TestCountersAreMonotonic(t *testing.T) {
 	}
 }
 
+// Scrapes that follow closely share a reading, but not with another target.
+func TestScrapesShareAReading(t *testing.T) {
+	r, session := serving(t, Config{})
+	r.follower.scraping.Lock()
+	r.follower.readingAge = time.Hour
+	r.follower.scraping.Unlock()
+	session.step(1)
+	first, looks := r.metrics(), session.looked()
+	session.step(1)
+	again := r.metrics()
+	for _, series := range []string{"stageprof_driver_calls_seen_total", "stageprof_recorded_seconds_total"} {
+		if first[series] == 0 || again[series] != first[series] {
+			t.Errorf("%s: %v, then %v", series, first[series], again[series])
+		}
+	}
+	if n := session.looked(); n != looks {
+		t.Errorf("%d more snapshots", n-looks)
+	}
+	close(session.ended)
+	r.await(session, false)
+	if got := r.metrics()["stageprof_driver_calls_seen_total"]; got != 2 {
+		t.Errorf("%v calls were seen when the target has ended, want 2", got)
+	}
+}
+
 // brokenEnd is a session whose end can't be read.
 type brokenEnd struct{ *fakeSession }
 
@@ -549,8 +575,8 @@ func TestHostsAndSites(t *testing.T) {
 		"a name with it":    {func(q *http.Request) { q.Host = "localhost.evil.example:8765" }, 421},
 		"an address in one": {func(q *http.Request) { q.Host = "127.0.0.1.evil.example" }, 421},
 		"another site":      {func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
-		"itself": {func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "same-origin") }, 200},
-		"a post": {func(q *http.Request) { q.Method = http.MethodPost }, 405},
+		"itself":            {func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "same-origin") }, 200},
+		"a post":            {func(q *http.Request) { q.Method = http.MethodPost }, 405},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
