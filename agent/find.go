@@ -16,10 +16,13 @@ var (
 	ErrManyMatch = errors.New("more than one process matches")
 )
 
-// Find returns the one process that has mapped a CUDA driver and whose name or
-// command line a pattern matches.
-func Find(pattern *regexp.Regexp) (int, error) {
-	pids, err := target.Find(pattern)
+// AnyUser stands for whoever a process belongs to.
+const AnyUser = target.AnyUser
+
+// Find returns the one process of a user, or of [AnyUser], that has mapped a CUDA
+// driver and whose name or command line a pattern matches.
+func Find(pattern *regexp.Regexp, user int) (int, error) {
+	pids, err := target.Find(pattern, user)
 	switch {
 	case err != nil:
 		return 0, err

@@ -10,10 +10,15 @@ import (
 	"strconv"
 )
 
-// Find returns the ids of the processes that have mapped a CUDA driver and whose name (comm) or
-// command line, arguments joined with blanks, a pattern matches, in ascending order. Processes
-// that come or go meanwhile may be missing, and so are those that may not be looked at.
-func Find(pattern *regexp.Regexp) ([]int, error) {
+// AnyUser stands for whoever a process belongs to.
+const AnyUser = -1
+
+// Find returns the ids of the processes of a user (effective id) that have mapped a CUDA driver
+// and whose name (comm) or command line, arguments joined with blanks, a pattern matches, in
+// ascending order. Processes that come or go meanwhile may be missing, and so are those that may
+// not be looked at. Nothing else is asked of processes of other users: their memory and the files
+// that they have mapped, which they can make readers wait for, are not touched.
+func Find(pattern *regexp.Regexp, user int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("listing processes: %w", err)
@@ -21,7 +26,7 @@ func Find(pattern *regexp.Regexp) ([]int, error) {
 	var found []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !matches(pid, pattern) {
+		if err != nil || pid == os.Getpid() || !matches(pid, pattern, user) {
 			continue
 		}
 		if has, err := hasDriver(pid); err == nil && has {
@@ -33,12 +38,15 @@ func Find(pattern *regexp.Regexp) ([]int, error) {
 }
 
 // matches asks what every process may read of every other before anything else is looked at.
-func matches(pid int, pattern *regexp.Regexp) bool {
+func matches(pid int, pattern *regexp.Regexp, user int) bool {
 	dir, err := openProcDir(pid)
 	if err != nil {
 		return false
 	}
 	defer dir.f.Close()
+	if user != AnyUser && !dir.belongsTo(user) {
+		return false
+	}
 	comm, err := dir.read("comm", maxStatus)
 	if err != nil {
 		return false
@@ -49,6 +57,15 @@ func matches(pid int, pattern *regexp.Regexp) bool {
 	}
 	cmdline = bytes.ReplaceAll(bytes.TrimRight(cmdline, "\x00"), []byte{0}, []byte{' '})
 	return pattern.Match(bytes.TrimSuffix(comm, []byte("\n"))) || pattern.Match(cmdline)
+}
+
+func (d procDir) belongsTo(user int) bool {
+	b, err := d.read("status", maxStatus)
+	if err != nil {
+		return false
+	}
+	s, err := parseStatus(b)
+	return err == nil && s.uid == user
 }
 
 func hasDriver(pid int) (has bool, err error) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,7 +38,8 @@ func newServeCmd() *cobra.Command {
   /healthz             200 while a process is being recorded, 503 otherwise
 
 --match finds the process by its name or command line, among those that have
-mapped a CUDA driver; there must be one. With --follow it is waited for, and its
+mapped a CUDA driver; there must be one. Every user of this machine can start
+such a process: --user leaves out those of others. With --follow it is waited for, and its
 next incarnation is recorded when it has ended; counters go on. Without it, the
 counters can be read on after its end.
 
@@ -48,7 +50,7 @@ token, or as the password of any user.`,
   go tool pprof -tagroot=stage,gil 'http://127.0.0.1:8765/debug/pprof/cuda?seconds=10'
 
   # whatever is training, again and again, for a Prometheus elsewhere
-  sudo stageprof serve --match 'train\.py' --follow --listen 0.0.0.0:8765 --token-file token`,
+  sudo stageprof serve --match 'train\.py' --user alice --follow --listen 0.0.0.0:8765 --token-file token`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.Validate(); err != nil {
@@ -66,6 +68,7 @@ token, or as the password of any user.`,
 type serveConfig struct {
 	Agent      agent.Config
 	Match      string
+	User       string
 	Follow     bool
 	Listen     string
 	AllowHosts []string
@@ -77,12 +80,14 @@ type serveConfig struct {
 	mechanism string
 	stacks    string
 	pattern   *regexp.Regexp // nil without Match
+	uid       int            // agent.AnyUser without User
 }
 
 func (c *serveConfig) addFlags(f *pflag.FlagSet) {
 	addTargetFlags(f, &c.Agent, &c.mechanism)
 	addStacksFlag(f, &c.stacks, agent.PythonStacksOff)
 	f.StringVar(&c.Match, "match", "", "attach to the process whose name or command line has a match of this `regexp`")
+	f.StringVar(&c.User, "user", "", "with --match: only processes of this user, `name|id`")
 	f.BoolVar(&c.Follow, "follow", false, "wait for a process that matches, and record the next one when it has ended")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8765", "`address:port` to serve on; port 0: any")
 	f.StringSliceVar(&c.AllowHosts, "allow-host", nil, "`name` of this machine that requests may use, beside addresses and localhost")
@@ -104,12 +109,17 @@ func (c *serveConfig) Validate() error {
 		return &usageError{errors.New("which process? give its id with --pid, or describe it with --match")}
 	case c.Agent.PID != 0 && c.Match != "":
 		return &usageError{errors.New("--pid and --match exclude each other")}
+	case c.User != "" && c.Match == "":
+		return &usageError{errors.New("--user is about --match: --pid names one process, whoever it belongs to")}
 	case c.Follow && c.Match == "":
 		return &usageError{errors.New("--follow needs --match: a process id has no next incarnation")}
 	case c.Quiet && c.Verbose:
 		return &usageError{errors.New("--quiet and --verbose exclude each other")}
 	}
 	if err := validateListen(c.Listen); err != nil {
+		return &usageError{err}
+	}
+	if err := c.findUser(); err != nil {
 		return &usageError{err}
 	}
 	check := c.Agent
@@ -121,6 +131,24 @@ func (c *serveConfig) Validate() error {
 		c.pattern, check.PID = pattern, 1
 	}
 	return check.Validate()
+}
+
+// findUser finds the id of the user whose processes are looked at.
+func (c *serveConfig) findUser() error {
+	c.uid = agent.AnyUser
+	if c.User == "" {
+		return nil
+	}
+	id := c.User
+	if found, err := user.Lookup(c.User); err == nil {
+		id = found.Uid
+	}
+	uid, err := strconv.ParseUint(id, 10, 32)
+	if err != nil {
+		return fmt.Errorf("--user %q is neither a user's name here nor an id", c.User)
+	}
+	c.uid = int(uid)
+	return nil
 }
 
 // validateListen takes addresses, so that nobody serves the world by a name or by
@@ -173,7 +201,7 @@ func (c *serveConfig) open(log *slog.Logger) serve.Opener {
 		config := c.Agent
 		config.Log, config.Version, config.Command = log, versionString(), os.Args
 		if c.pattern != nil {
-			pid, err := agent.Find(c.pattern)
+			pid, err := agent.Find(c.pattern, c.uid)
 			if errors.Is(err, agent.ErrNoMatch) || errors.Is(err, agent.ErrManyMatch) {
 				return nil, fmt.Errorf("%w: %w", serve.ErrNoTarget, err)
 			}

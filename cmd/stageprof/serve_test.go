@@ -201,7 +201,7 @@ func TestServeCountsEqualTruth(t *testing.T) {
 // The next incarnation is recorded too, and the counters go on.
 func TestServeFollowsRestarts(t *testing.T) {
 	dir := t.TempDir()
-	s := startServe(t, "--match", regexp.QuoteMeta(dir), "--follow", "--probes", "all")
+	s := startServe(t, "--match", regexp.QuoteMeta(dir), "--user", strconv.Itoa(os.Geteuid()), "--follow", "--probes", "all")
 	if status, _ := s.get("/healthz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/healthz before the first target: %d", status)
 	}
@@ -310,6 +310,10 @@ func TestServeTrouble(t *testing.T) {
 		"no token file":    {[]string{"--pid", pid, "--token-file", "/nowhere"}, 1, []string{"/nowhere"}},
 		"no process":       {nil, 2, []string{"--pid", "--match"}},
 		"two processes":    {[]string{"--pid", pid, "--match", "x"}, 2, []string{"exclude"}},
+		"another's":        {[]string{"--match", regexp.QuoteMeta(filepath.Dir(ready)), "--user", "65534"}, 1, []string{"no process that has mapped"}},
+		"a pid's user":     {[]string{"--pid", pid, "--user", "root"}, 2, []string{"--match"}},
+		"no user":          {[]string{"--match", "x", "--user", "no one here"}, 2, []string{"no one here"}},
+		"user below 0":     {[]string{"--match", "x", "--user", "-1"}, 2, []string{"-1"}},
 		"follow a pid":     {[]string{"--pid", pid, "--follow"}, 2, []string{"--match"}},
 		"bad expression":   {[]string{"--match", "("}, 2, []string{"missing closing"}},
 		"every address":    {[]string{"--pid", pid, "--listen", ":8765"}, 2, []string{"0.0.0.0:8765"}},
