@@ -117,6 +117,7 @@ func (s *Session) attachAll(ctx context.Context) error {
 		s.attachMarkerLibs,
 		s.attachAutograd,
 		s.attachSources,
+		s.attachCatches,
 		s.attachFunctions,
 		s.attachPairs,
 		s.attachAllocations,

@@ -135,6 +135,24 @@ func TestExceptionThroughFunctions(t *testing.T) {
 	expectAccounted(t, got)
 }
 
+// A function that an exception has left is over when that is caught, also if
+// the next event is deeper than it was and its frame is still to be read.
+func TestExceptionFromDeepFunction(t *testing.T) {
+	p := startFunctions(t)
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: stagesFrom("thrower")})
+	p.order("w begin step", "w call recover 0", "w call recover 1", "w call recover 1", "w end")
+	got := r.interrupt()
+	p.end()
+	if diff := cmp.Diff(map[string]uint64{"own step/thrower": 3, "own step": 3}, attributions(got)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}, {"w", "step/thrower"}: {1, 2}})
+	if diff := cmp.Diff(map[string]uint64{"function_left_otherwise": 2}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+	expectAccounted(t, got)
+}
+
 func TestLongjmpOutOfFunctions(t *testing.T) {
 	p := startFunctions(t)
 	r := record(t, agent.Config{PID: p.PID, StagesFrom: stagesFrom("leaper", "lander")})

@@ -37,6 +37,7 @@ type openImage struct {
 	noSources bool // known to have no further stage source to probe
 	noPairs   bool // … no further pair of static probes
 
+	noCatch       bool // known to have no further place where exceptions are caught
 	noFunctions   bool // known to have no further function to follow
 	noAllocations bool // known to have no further tracing point of an allocator
 }

@@ -158,6 +158,7 @@ func (s *Session) attachNew() error {
 		s.rememberImages(),
 		s.attachAutograd(),
 		s.attachSources(),
+		s.attachCatches(),
 		s.attachFunctions(),
 		s.attachPairs(),
 		s.attachAllocations(),

@@ -2,10 +2,10 @@
 /*
  * Functions that are stages or regions while they run. A probe on the entry
  * notes the stack pointer; a probe on each exit finds it there again. What
- * leaves a function another way (an exception, longjmp) is noticed at the
- * thread's next event, which is further up the stack or finds that the return
- * address has been written over. So nothing is put onto the target's stack, and
- * what unwinds it meets nothing unusual.
+ * leaves a function another way is noticed where a C++ exception is caught, and
+ * else (longjmp) at the thread's next event, if that is further up the stack or
+ * finds that the return address has been written over. So nothing is put onto the target's stack,
+ * and what unwinds it meets nothing unusual.
  */
 #ifndef STAGEPROF_FUNCTION_H
 #define STAGEPROF_FUNCTION_H

@@ -705,6 +705,7 @@ const (
 	ProbeMapThreads        = "threads"
 	ProbeProgAllocationHit = "allocation_hit"
 	ProbeProgAutogradHit   = "autograd_hit"
+	ProbeProgCatchHit      = "catch_hit"
 	ProbeProgDriverEntry   = "driver_entry"
 	ProbeProgDriverNotice  = "driver_notice"
 	ProbeProgDriverReturn  = "driver_return"
@@ -782,6 +783,7 @@ type ProbeSpecs struct {
 type ProbeProgramSpecs struct {
 	AllocationHit *ebpf.ProgramSpec `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.ProgramSpec `ebpf:"autograd_hit"`
+	CatchHit      *ebpf.ProgramSpec `ebpf:"catch_hit"`
 	DriverEntry   *ebpf.ProgramSpec `ebpf:"driver_entry"`
 	DriverNotice  *ebpf.ProgramSpec `ebpf:"driver_notice"`
 	DriverReturn  *ebpf.ProgramSpec `ebpf:"driver_return"`
@@ -961,6 +963,7 @@ type ProbeVariables struct {
 type ProbePrograms struct {
 	AllocationHit *ebpf.Program `ebpf:"allocation_hit"`
 	AutogradHit   *ebpf.Program `ebpf:"autograd_hit"`
+	CatchHit      *ebpf.Program `ebpf:"catch_hit"`
 	DriverEntry   *ebpf.Program `ebpf:"driver_entry"`
 	DriverNotice  *ebpf.Program `ebpf:"driver_notice"`
 	DriverReturn  *ebpf.Program `ebpf:"driver_return"`
@@ -984,6 +987,7 @@ func (p *ProbePrograms) Close() error {
 	return _ProbeClose(
 		p.AllocationHit,
 		p.AutogradHit,
+		p.CatchHit,
 		p.DriverEntry,
 		p.DriverNotice,
 		p.DriverReturn,

@@ -186,6 +186,22 @@ int function_exit(struct pt_regs *ctx)
     return 0;
 }
 
+/* Where a C++ exception is caught: it has left every function further down the
+ * stack. What is called next may lie so deep that it would not show. */
+SEC("uprobe.multi")
+int catch_hit(struct pt_regs *ctx)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct thread_state *state;
+
+    if (!tracking || window_over() || !is_target())
+        return 0;
+    state = thread_find(task);
+    if (state)
+        frames_heal(task, state, PT_REGS_SP(ctx));
+    return 0;
+}
+
 SEC("uprobe.multi")
 int allocation_hit(struct pt_regs *ctx)
 {

@@ -148,6 +148,30 @@ FUNCTION catcher(long number, work_t work) {
     after();
 }
 
+// Throws through a large frame, catches, and works far below that: nothing has
+// written over the frames that the exception left.
+__attribute__((noinline)) static void roomy(long number, work_t work) {
+    volatile char room[8 << 10];
+    room[0] = 1;
+    thrower(number, work);
+    sink = room[0];
+}
+__attribute__((noinline)) static void deep(work_t work) {
+    volatile char room[16 << 10];
+    room[0] = 1;
+    work();
+    sink = room[0];
+}
+FUNCTION recover(long number, work_t work) {
+    try {
+        roomy(number, work);
+    } catch (long) {
+        sink = number;
+    }
+    deep(work);
+    after();
+}
+
 // Calls catcher number times; its frame stays around.
 FUNCTION often(long number, work_t work) {
     for (long i = 0; i < number; i++)
