@@ -2,6 +2,7 @@ package elfsym
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,7 +93,10 @@ func (f *File) Body(s Symbol, cold []Symbol, k Kernel) (Body, error) {
 	}
 	exits, err := exitsX86(parts)
 	if err == nil {
-		err = f.checkConditional(exits)
+		exits, err = f.settleTables(exits, parts)
+	}
+	if err == nil {
+		err = f.checkTargets(exits)
 	}
 	if err != nil {
 		return Body{}, fmt.Errorf("%q: %w", s.Name, err)
@@ -108,15 +112,42 @@ func (f *File) Body(s Symbol, cold []Symbol, k Kernel) (Body, error) {
 type exit struct {
 	Exit
 	target uint64
+	table  bool // the target is a table of where it may lead
+	down   bool // a jump, not a conditional one, with the stack as at the entry
 }
 
-// checkConditional refuses conditional jumps to where no function begins. Compilers make them
-// to the rarely run part of a function, whose symbol has been stripped then: what that does is
-// not known. Tail calls, which go to other functions, are hardly ever conditional.
-func (f *File) checkConditional(exits []exit) error {
+// settleTables drops the jumps through tables of the function's own, and refuses others.
+func (f *File) settleTables(exits []exit, parts []part) ([]exit, error) {
+	var settled []exit
+	for _, e := range exits {
+		switch {
+		case !e.table:
+			settled = append(settled, e)
+		case !f.isOwnTable(e.target, parts):
+			return nil, noBody("a jump by the table at %#x may go to other functions", e.target)
+		}
+	}
+	return settled, nil
+}
+
+// isOwnTable tells whether a table is one of places within the function: its first entry is, and
+// not the function's beginning, which a table of functions could hold.
+func (f *File) isOwnTable(vaddr uint64, parts []part) bool {
+	var b [8]byte
+	if f.ReadAtVaddr(vaddr, b[:]) != nil {
+		return false
+	}
+	first := binary.LittleEndian.Uint64(b[:])
+	return first != parts[0].vaddr && slices.ContainsFunc(parts, func(p part) bool { return p.holds(first) })
+}
+
+// checkTargets refuses jumps to where no function begins, unless they are made with the stack
+// frame taken down, and not on a condition. Compilers make such jumps to the rarely run part of a function, whose symbol has
+// been stripped then: what that does is not known.
+func (f *File) checkTargets(exits []exit) error {
 	var offsets []uint64
 	for _, e := range exits {
-		if e.Kind != If || f.inLinkageTable(e.target) {
+		if e.target == 0 || e.down || f.inLinkageTable(e.target) {
 			continue
 		}
 		offset, err := f.FileOffset(e.target)

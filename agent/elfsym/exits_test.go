@@ -13,7 +13,14 @@ import (
 
 // exitAt is an exit of a function whose code begins at 0x1000.
 func exitAt(at uint64, kind ExitKind, number uint8, class Class, target uint64) exit {
-	return exit{Exit{Offset: at, Kind: kind, Number: number, Class: class}, target}
+	return exit{Exit: Exit{Offset: at, Kind: kind, Number: number, Class: class}, target: target}
+}
+
+// tailCallAt is one to where the code goes with its stack frame taken down.
+func tailCallAt(at uint64, class Class, target uint64) exit {
+	e := exitAt(at, Always, 0, class, target)
+	e.down = true
+	return e
 }
 
 func TestExits(t *testing.T) {
@@ -28,9 +35,9 @@ func TestExits(t *testing.T) {
 			exitAt(4, Always, 0, Stepped, 0), exitAt(7, Always, 0, Stepped, 0)}},
 		{"never", "55 0f 0b", nil},
 		{"ends with a call", "55 e8 00 00 00 00", nil},
-		{"jump away", "55 5d e9 f9 0f 00 00", []exit{exitAt(2, Always, 0, Jump, 0x2000)}},
-		{"jump away with a prefix", "55 5d f2 e9 f8 0f 00 00", []exit{exitAt(2, Always, 0, Stepped, 0x2000)}},
-		{"short jump away", "55 5d eb 10", []exit{exitAt(2, Always, 0, Jump, 0x1014)}},
+		{"jump away", "55 5d e9 f9 0f 00 00", []exit{tailCallAt(2, Jump, 0x2000)}},
+		{"jump away with a prefix", "55 5d f2 e9 f8 0f 00 00", []exit{tailCallAt(2, Stepped, 0x2000)}},
+		{"short jump away", "55 5d eb 10", []exit{tailCallAt(2, Jump, 0x1014)}},
 		{"jump inside", "55 eb 01 90 5d c3", []exit{exitAt(5, Always, 0, Stepped, 0)}},
 		{"jump inside, back", "55 90 eb fd", nil},
 		{"conditional jumps away", "55 74 40 0f 8f 00 01 00 00 5d c3", []exit{
@@ -38,7 +45,16 @@ func TestExits(t *testing.T) {
 		{"conditional jump inside", "55 74 01 90 c3", []exit{exitAt(4, Always, 0, Stepped, 0)}},
 		{"jump through a slot", "55 5d ff 25 00 10 00 00", []exit{exitAt(2, Always, 0, Stepped, 0)}},
 		{"jump through an object", "55 5d ff 60 10", []exit{exitAt(2, Always, 0, Stepped, 0)}},
-		{"jump through a table", "55 5d ff 24 c5 00 10 00 00", nil},
+		{"jump away with the frame standing", "55 e9 fa 0f 00 00", []exit{exitAt(1, Always, 0, Jump, 0x2000)}},
+		{"jump away after taking arguments off", "55 6a 01 e8 00 00 00 00 48 83 c4 08 e9 ef 0f 00 00",
+			[]exit{exitAt(12, Always, 0, Jump, 0x2000)}},
+		{"jump away with no frame", "85 ff 75 05 e9 f7 0f 00 00 e9 f2 0f 00 00",
+			[]exit{tailCallAt(4, Jump, 0x2000), tailCallAt(9, Jump, 0x2000)}},
+		{"jump away behind another end", "55 74 02 5d c3 5d e9 f5 0f 00 00",
+			[]exit{exitAt(4, Always, 0, Stepped, 0), tailCallAt(6, Jump, 0x2000)}},
+		{"jump through a table", "55 5d ff 24 c5 00 20 00 00",
+			[]exit{{Exit: Exit{Offset: 2}, target: 0x2000, table: true}}},
+		{"jump through a table, not tracked", "55 5d 3e ff 24 c2", nil},
 		{"jump to a register", "55 5d ff e0", []exit{exitAt(2, ByRegister, 0, Stepped, 0)}},
 		{"jump to a high register", "55 5d 41 ff e3", []exit{exitAt(2, ByRegister, 11, Stepped, 0)}},
 		{"jump to a register, not tracked", "55 5d 3e ff e0", nil},
@@ -93,6 +109,7 @@ func TestExitsRefused(t *testing.T) {
 		{"runs on behind a condition", "55 74 40", "runs on"},
 		{"far return", "55 5d cb", "unusual"},
 		{"short loop", "55 e2 fe c3", "unusual"},
+		{"jump through a table at a register", "55 5d ff 24 c2", "by a table"},
 		{"16-bit jump", "55 66 e9 00 00 00 00 c3", "unusual"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -204,9 +221,94 @@ func FuzzExits(f *testing.F) {
 			if e.Offset-0x400 >= uint64(at) && e.Offset-0x8400 >= uint64(len(b)-at) {
 				t.Errorf("exit at %#x lies outside", e.Offset)
 			}
-			if e.target != 0 && (parts[0].holds(e.target) || parts[1].holds(e.target)) {
+			if e.target != 0 && !e.table && (parts[0].holds(e.target) || parts[1].holds(e.target)) {
 				t.Errorf("exit at %#x goes inside", e.Offset)
 			}
 		}
 	})
+}
+
+// A table of places within the function is told from one of functions by what
+// is in it; of one at a register nothing is known.
+func TestTables(t *testing.T) {
+	for _, tc := range []struct {
+		name, source string
+		flags        []string
+		exits        int // 0: refused
+	}{
+		{"own", `
+			void own(void);
+			__asm__(".globl own\n.type own, @function\nown:\n push %rbx\n mov %rdi, %rbx\n jmp *table(,%rbx,8)\n"
+				"1: nop\n2: pop %rbx\n ret\n.size own, .-own\n.section .rodata\ntable: .quad 1b, 2b\n.text\n");
+			int main(void) { own(); return 0; }`, []string{"-no-pie"}, 1},
+		{"of functions", `
+			static long one(long x) { return x * 3; }
+			static long two(long x) { return x * 5; }
+			static long (*const table[])(long) = {one, two};
+			long own(long i) { return table[i](i); }
+			int main(int argc, char **argv) { return own(argc); }`, []string{"-no-pie", "-fno-pic", "-O2", "-fno-inline"}, 0},
+		{"of functions, position-independent", `
+			static long one(long x) { return x * 3; }
+			static long two(long x) { return x * 5; }
+			static long (*const table[])(long) = {one, two};
+			long own(long i) { return table[i](i); }`, []string{"-shared", "-fPIC", "-O2", "-fno-inline"}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			body, err := bodyOf(t, open(t, build(t, "table.c", tc.source, tc.flags...)), "own")
+			if tc.exits == 0 && (!errors.Is(err, ErrNoBody) || !strings.Contains(err.Error(), "table")) {
+				t.Errorf("exits %v, error %v; want one of its table", body.Exits, err)
+			}
+			if tc.exits > 0 && (err != nil || len(body.Exits) != tc.exits) {
+				t.Errorf("exits %v, error %v; want %d", body.Exits, err, tc.exits)
+			}
+		})
+	}
+}
+
+// A jump to a split-off part that has no symbol any more is no exit; one to
+// another function without a symbol, with the frame taken down, is.
+func TestJumpsToWhatHasNoSymbol(t *testing.T) {
+	const source = `
+		.text
+		.globl standing, down
+		.type standing, @function
+	standing:
+		push %rbx
+		test %edi, %edi
+		jne 1f
+		pop %rbx
+		ret
+	1:	jmp apart
+		.size standing, . - standing
+		.type down, @function
+	down:
+		push %rbx
+		pop %rbx
+		jmp apart
+		.size down, . - down
+		.section .text.unlikely, "ax"
+	apart:
+		pop %rbx
+		ret
+	`
+	f := open(t, build(t, "apart.S", source, "-shared", "-nostdlib", "-s"))
+	if body, err := bodyOf(t, f, "standing"); !errors.Is(err, ErrNoBody) || !strings.Contains(err.Error(), "lies apart") {
+		t.Errorf("exits %v, error %v; want one of what lies apart", body.Exits, err)
+	}
+	if body, err := bodyOf(t, f, "down"); err != nil || len(body.Exits) != 1 {
+		t.Errorf("exits %v, error %v; want the jump", body.Exits, err)
+	}
+}
+
+func bodyOf(t *testing.T, f *File, name string) (Body, error) {
+	t.Helper()
+	s, err := f.Lookup(name)
+	if err != nil {
+		all, err := f.StaticSymbols(func(symbol string) bool { return symbol == name }, 1<<20)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%d symbols %q, error %v", len(all), name, err)
+		}
+		s = all[0]
+	}
+	return f.Body(s, nil, newKernel)
 }

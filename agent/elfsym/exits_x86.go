@@ -15,8 +15,8 @@ func exitsX86(parts []part) ([]exit, error) {
 	var exits []exit
 	var inside []uint64 // targets of jumps
 	begins := map[uint64]bool{}
-	for _, p := range parts {
-		err := sweep(p, func(in instruction) error {
+	for i, p := range parts {
+		err := sweep(p, i == 0, func(in instruction) error {
 			begins[p.vaddr+uint64(in.pos)] = true
 			if !in.hasTarget {
 				if in.exits {
@@ -51,7 +51,7 @@ func exitsX86(parts []part) ([]exit, error) {
 // jumpsTo tells whether code in a part jumps into the other.
 func jumpsTo(from, to part) bool {
 	found := false
-	_ = sweep(from, func(in instruction) error { // an error comes again when it matters
+	_ = sweep(from, false, func(in instruction) error { // an error comes again when it matters
 		found = found || in.hasTarget && to.holds(in.target)
 		return nil
 	})
@@ -68,15 +68,21 @@ type instruction struct {
 	number    uint8
 	class     Class
 	ends      bool // control does not get behind it
+	table     bool // it goes by a table at target
+	down      bool // it is a jump with the stack as at the entry
 }
 
 func (in instruction) exit(p part) exit {
-	return exit{Exit{Offset: p.offset + uint64(in.pos), Kind: in.kind, Number: in.number, Class: in.class}, in.target}
+	return exit{
+		Exit:   Exit{Offset: p.offset + uint64(in.pos), Kind: in.kind, Number: in.number, Class: in.class},
+		target: in.target, table: in.table, down: in.down,
+	}
 }
 
-// sweep decodes a part from its beginning to its end. Control must not run over the end.
-func sweep(p part, visit func(instruction) error) error {
+// sweep decodes a part from its beginning, which may be the entry, to its end. Control must not run over the end.
+func sweep(p part, entry bool, visit func(instruction) error) error {
 	var table tableJump
+	stack := stackDepth{line: stackLine{known: entry}, behind: map[uint64]stackLine{}}
 	ended := false
 	for pos := 0; pos < len(p.code); {
 		rest := p.code[pos:]
@@ -84,12 +90,19 @@ func sweep(p part, visit func(instruction) error) error {
 		if err != nil {
 			return noBody("%v at %#x", err, p.vaddr+uint64(pos))
 		}
-		in := flow(rest[:n], inst, p.vaddr+uint64(pos+n))
+		in, err := flow(rest[:n], inst, p.vaddr+uint64(pos+n))
+		if err != nil {
+			return noBody("%v at %#x", err, p.vaddr+uint64(pos))
+		}
 		in.pos = pos
+		stack.arrive(p.vaddr + uint64(pos))
+		// A conditional jump to the part that is split off comes without a frame, too.
+		in.down = in.hasTarget && in.kind == Always && stack.line.atEntry()
 		if in.kind == ByRegister && table.leads(in.number) {
 			in.exits = false
 		}
 		table.follow(inst)
+		stack.follow(inst, in)
 		if inst.Op != x86asm.NOP { // which may be padding
 			ended = in.ends
 		}
@@ -105,26 +118,26 @@ func sweep(p part, visit func(instruction) error) error {
 }
 
 // flow tells where an instruction leads; next is the address behind it.
-func flow(code []byte, inst x86asm.Inst, next uint64) instruction {
+func flow(code []byte, inst x86asm.Inst, next uint64) (instruction, error) {
 	class, _ := emulated(code, Kernel{})
 	if to, ok := inst.Args[0].(x86asm.Rel); ok && inst.Op != x86asm.CALL {
 		in := instruction{exits: true, hasTarget: true, target: next + uint64(int64(to)), class: class}
 		if inst.Op == x86asm.JMP {
 			in.ends = true
-			return in
+			return in, nil
 		}
 		in.kind, in.number = If, condition(inst.Opcode)
-		return in
+		return in, nil
 	}
 	switch inst.Op {
 	case x86asm.RET:
-		return instruction{exits: true, ends: true}
+		return instruction{exits: true, ends: true}, nil
 	case x86asm.JMP:
 		return indirect(inst, hasNotrack(code))
 	case x86asm.CALL, x86asm.UD1, x86asm.UD2, x86asm.HLT, x86asm.INT:
-		return instruction{ends: true} // a call that ends a function does not return
+		return instruction{ends: true}, nil // a call that ends a function does not return
 	}
-	return instruction{}
+	return instruction{}, nil
 }
 
 // condition is the condition code of a conditional jump: 7x, or 0f 8x.
@@ -142,15 +155,72 @@ func hasNotrack(code []byte) bool {
 }
 
 // indirect judges a jump whose target is not in the code. Through a slot with a fixed place it
-// goes to another function; through one with an index, within its own.
-func indirect(inst x86asm.Inst, notrack bool) instruction {
-	switch a := inst.Args[0].(type) {
-	case x86asm.Reg:
-		return instruction{exits: !notrack, kind: ByRegister, number: uint8(a - x86asm.RAX), ends: true}
-	case x86asm.Mem:
-		return instruction{exits: !notrack && a.Index == 0, ends: true}
+// goes to another function. Through one with an index it may stay in its own or go to another:
+// a table with a fixed place tells, by what is in it; of others nothing is known.
+func indirect(inst x86asm.Inst, notrack bool) (instruction, error) {
+	m, inMemory := inst.Args[0].(x86asm.Mem)
+	switch {
+	case notrack:
+	case !inMemory:
+		register, _ := inst.Args[0].(x86asm.Reg)
+		return instruction{exits: true, kind: ByRegister, number: uint8(register - x86asm.RAX), ends: true}, nil
+	case m.Index == 0:
+		return instruction{exits: true, ends: true}, nil
+	case m.Base != 0 || m.Segment != 0 || m.Scale != 8:
+		return instruction{}, errUnknownTable
+	default:
+		return instruction{exits: true, table: true, target: uint64(m.Disp), ends: true}, nil
 	}
-	return instruction{ends: true}
+	return instruction{ends: true}, nil
+}
+
+// stackDepth follows how far the stack pointer is below where it was at the entry.
+type stackDepth struct {
+	line   stackLine
+	behind map[uint64]stackLine // by the targets of jumps
+}
+
+// stackLine is how deep the stack is: below the entry's if that is known, else below what it was
+// when control last did not run on.
+type stackLine struct {
+	known bool
+	bytes int64
+}
+
+// atEntry tells whether the stack frame is not there, or not any more. Where nothing else is
+// known, to take down what was there before is enough: compilers then leave.
+func (l stackLine) atEntry() bool { return l.known && l.bytes == 0 || !l.known && l.bytes < 0 }
+
+// arrive takes up what a jump to this address has said.
+func (d *stackDepth) arrive(vaddr uint64) {
+	if line, ok := d.behind[vaddr]; ok && !d.line.known {
+		d.line = line
+	}
+}
+
+func (d *stackDepth) follow(inst x86asm.Inst, in instruction) {
+	if in.hasTarget && d.line.known {
+		d.behind[in.target] = d.line
+	}
+	amount, isNumber := inst.Args[1].(x86asm.Imm)
+	switch {
+	case inst.Op == x86asm.CALL:
+	case in.ends:
+		d.line = stackLine{}
+	case inst.Op == x86asm.PUSH:
+		d.line.bytes += 8
+	case inst.Op == x86asm.POP:
+		d.line.bytes -= 8
+	case inst.Op == x86asm.LEAVE:
+		d.line = stackLine{known: true}
+	case inst.Args[0] != x86asm.RSP || inst.Op == x86asm.CMP || inst.Op == x86asm.TEST:
+	case inst.Op == x86asm.SUB && isNumber:
+		d.line.bytes += int64(amount)
+	case inst.Op == x86asm.ADD && isNumber:
+		d.line.bytes -= int64(amount)
+	default:
+		d.line = stackLine{}
+	}
 }
 
 // tableJump recognises a switch: a distance is loaded from a table, added to the table's
@@ -210,6 +280,7 @@ func (e decodeError) Error() string { return string(e) }
 const (
 	errUnknownInstruction = decodeError("an instruction that is not understood")
 	errUnknownExit        = decodeError("an instruction that leaves it in an unusual way")
+	errUnknownTable       = decodeError("a jump by a table, which may be of other functions,")
 )
 
 // leavesOtherwise tells of instructions that are no part of any ordinary function: far
