@@ -261,22 +261,21 @@ func (s *Session) findFunctions(file *openImage, patterns []functionPattern) ([]
 	if err != nil {
 		return nil, fmt.Errorf("looking for functions in %q: %w", file.path, err)
 	}
+	wanted := s.visibleFunctions(wantedFunctions(symbols.whole, patterns))
+	if len(wanted) > maxMatches { // before any is decoded
+		return nil, fmt.Errorf("%d functions of %q are wanted, more than %d: name fewer", len(wanted), file.path, maxMatches)
+	}
 	var found []followed
-	for _, alias := range elfsym.Aliases(symbols.whole) {
-		f, by, err := follow(file, alias.Symbols, symbols, patterns)
+	for _, w := range wanted {
+		f, err := w.follow(file, symbols.cold[w.symbol.Name])
 		switch {
 		case err == nil:
-			if f.role = s.visible(f.name, f.role); f.role != 0 {
-				found = append(found, f)
-			}
-		case by.exact():
+			found = append(found, f)
+		case w.by.exact():
 			return nil, fmt.Errorf("following a function of %q: %w", file.path, err)
 		default:
-			s.warnOnce(fmt.Sprintf("%q: one of the functions of %q is not followed: %v", by, file.path, err))
+			s.warnOnce(fmt.Sprintf("%q: one of the functions of %q is not followed: %v", w.by, file.path, err))
 		}
-	}
-	if len(found) > maxMatches {
-		return nil, fmt.Errorf("%d functions of %q are wanted, more than %d: name fewer", len(found), file.path, maxMatches)
 	}
 	for _, p := range patterns {
 		if slices.ContainsFunc(symbols.whole, func(f elfsym.Symbol) bool { return p.matches(f.Name) }) {
@@ -284,6 +283,44 @@ func (s *Session) findFunctions(file *openImage, patterns []functionPattern) ([]
 		}
 	}
 	return found, nil
+}
+
+// wantedFunction is a function that patterns name.
+type wantedFunction struct {
+	symbol elfsym.Symbol   // the longest of its names'
+	role   uint8           // of all the patterns
+	by     functionPattern // one of them, an exact one if there is one
+}
+
+// wantedFunctions lists the functions among the symbols that patterns name.
+func wantedFunctions(symbols []elfsym.Symbol, patterns []functionPattern) []wantedFunction {
+	var wanted []wantedFunction
+	for _, alias := range elfsym.Aliases(symbols) {
+		w := wantedFunction{
+			symbol: slices.MaxFunc(alias.Symbols, func(a, b elfsym.Symbol) int { return cmp.Compare(a.Size, b.Size) }),
+		}
+		for _, p := range patterns {
+			if slices.ContainsFunc(alias.Symbols, func(s elfsym.Symbol) bool { return p.matches(s.Name) }) {
+				w.role |= p.role
+				if w.by.symbol == "" || p.exact() {
+					w.by = p
+				}
+			}
+		}
+		wanted = append(wanted, w)
+	}
+	return wanted
+}
+
+// visibleFunctions leaves out the functions without any role that is visible.
+func (s *Session) visibleFunctions(wanted []wantedFunction) []wantedFunction {
+	var visible []wantedFunction
+	for _, w := range wanted {
+		if w.role = s.visible(displayName(w.symbol.Name), w.role); w.role != 0 {
+			visible = append(visible, w)
+		}
+	}
+	return visible
 }
 
 // visible takes the role of a stage from a function whose name does not match
@@ -295,24 +332,12 @@ func (s *Session) visible(name string, role uint8) uint8 {
 	return role
 }
 
-// follow finds out how to follow the function that some symbols name, and which
-// pattern asks for it, an exact one if there is one.
-func follow(file *openImage, aliases []elfsym.Symbol, symbols namedSymbols, patterns []functionPattern) (followed, functionPattern, error) {
-	var by functionPattern
-	var role uint8
-	for _, p := range patterns {
-		if slices.ContainsFunc(aliases, func(s elfsym.Symbol) bool { return p.matches(s.Name) }) {
-			role |= p.role
-			if by.symbol == "" || p.exact() {
-				by = p
-			}
-		}
-	}
-	symbol := slices.MaxFunc(aliases, func(a, b elfsym.Symbol) int { return cmp.Compare(a.Size, b.Size) })
-	body, err := file.elf.Body(symbol, symbols.cold[symbol.Name], probe.Kernel())
+// follow finds out how to follow the function; cold are the parts that may be split off from it.
+func (w wantedFunction) follow(file *openImage, cold []elfsym.Symbol) (followed, error) {
+	body, err := file.elf.Body(w.symbol, cold, probe.Kernel())
 	return followed{
-		name: displayName(symbol.Name), symbol: symbol.Name, file: file, address: symbol.Value, role: role, body: body,
-	}, by, err
+		name: displayName(w.symbol.Name), symbol: w.symbol.Name, file: file, address: w.symbol.Value, role: w.role, body: body,
+	}, err
 }
 
 // exact tells whether the pattern names one function, which has to be there.

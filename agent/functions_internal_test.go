@@ -1,6 +1,15 @@
 package agent
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"stageprof/agent/elfsym"
+)
 
 func TestFunctionPatterns(t *testing.T) {
 	const mangled = "_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator9map_blockEPNS2_12_GLOBAL__N_15BlockEm"
@@ -55,4 +64,46 @@ func TestPatternsOfLibraries(t *testing.T) {
 			t.Errorf("%q is %q: %t", test.file, test.library, got)
 		}
 	}
+}
+
+// A pattern that names too many functions is refused before any of them is
+// decoded, which can take long: that would tell that they are not understood.
+func TestTooManyFunctions(t *testing.T) {
+	var source strings.Builder
+	for i := range maxMatches + 1 {
+		fmt.Fprintf(&source, ".globl f%[1]d\n.type f%[1]d, @function\nf%[1]d: .byte 6, 6\n.size f%[1]d, 2\n", i)
+	}
+	file := assemble(t, source.String())
+	s := &Session{config: Config{StageMatch: "."}, settled: map[functionPattern]bool{}}
+	_, err := s.findFunctions(file, []functionPattern{{library: "many.so", symbol: "f*", role: roleRegion}})
+	if err == nil || !strings.Contains(err.Error(), "name fewer") || len(s.warnings) > 0 {
+		t.Errorf("error %v, warnings %q", err, s.warnings)
+	}
+}
+
+// assemble makes a library of assembly.
+func assemble(t *testing.T, source string) *openImage {
+	t.Helper()
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "many.S"), filepath.Join(dir, "many.so")
+	if err := os.WriteFile(in, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", out, in).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := elfsym.Open(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &openImage{path: out, elf: file}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"stageprof/agent/elfsym"
 	"stageprof/agent/target"
 )
 
@@ -62,8 +61,9 @@ func (o *Offers) find(im *images, patterns []functionPattern) error {
 		if err != nil {
 			return err
 		}
-		for _, alias := range elfsym.Aliases(symbols.whole) {
-			o.add(follow(file, alias.Symbols, symbols, wanted))
+		for _, w := range wantedFunctions(symbols.whole, wanted) {
+			f, refused := w.follow(file, symbols.cold[w.symbol.Name])
+			o.add(f, w.by, refused)
 		}
 	}
 	slices.SortFunc(o.Functions, func(a, b OfferedFunction) int {
