@@ -153,6 +153,21 @@ func TestExceptionFromDeepFunction(t *testing.T) {
 	expectAccounted(t, got)
 }
 
+// The same of a C++ runtime that is loaded during the recording.
+func TestExceptionOfLateRuntime(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: stagesFrom("thrower")})
+	p.order("main library " + functionLibrary(t))
+	awaitProbe(t, p.PID, functionLibrary(t), "thrower")
+	p.order("w begin step", "w call recover 1", "w end")
+	got := r.interrupt()
+	p.end()
+	if diff := cmp.Diff(map[string]uint64{"own step/thrower": 1, "own step": 1}, attributions(got)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
 func TestLongjmpOutOfFunctions(t *testing.T) {
 	p := startFunctions(t)
 	r := record(t, agent.Config{PID: p.PID, StagesFrom: stagesFrom("leaper", "lander")})
