@@ -243,10 +243,11 @@ const processThread = ^uint32(0)
 
 // The kernel side's numbers for what is not a path of names.
 const (
-	pathNone  = 0
-	pathOther = 1
-	otherName = "(other stages)"
-	maxPath   = 64
+	pathNone    = 0
+	pathOther   = 1
+	pathOtherAt = 0xffffff00 // in rows and spans: and the stage's depth
+	otherName   = "(other stages)"
+	maxPath     = 64
 )
 
 const foldedName = "(ended threads)"

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"stageprof/agent"
 )
 
 // Ranges are stages by whichever function they are pushed, with the texts that
@@ -70,6 +72,40 @@ func TestNVTXUnreadableNames(t *testing.T) {
 			expectPartition(t, got)
 		})
 	}
+}
+
+// Stages without a name are open in snapshots for as long as they are, also one
+// in another.
+func TestSnapshotOfUnnamedStages(t *testing.T) {
+	p := startPuppetWithRanges(t)
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Probes: "launch", StagesFrom: []string{agent.SourceNVTX}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	expect := func(order string, ended, open int) {
+		t.Helper()
+		p.order(order)
+		r, err := session.Snapshot()
+		if err != nil {
+			t.Fatalf("taking a snapshot: %v", err)
+		}
+		other := spanCount{uint64(ended), uint64(open)}
+		expectSpanCounts(t, r, map[stageKey]spanCount{{"w", "(other stages)"}: other})
+		if len(r.Open) != open || len(r.Spans) != ended {
+			t.Errorf("after %q: %d open and %d closed spans", order, len(r.Open), len(r.Spans))
+		}
+	}
+	const push = "w push-registered forward"
+	expect(push, 0, 1)
+	expect(push, 0, 2)
+	expect("w pop", 1, 1)
+	expect(push, 1, 2)
+	expect(push, 1, 3)
+	expect("w pop", 2, 2)
+	expect("w pop", 3, 1)
+	expect("w pop", 4, 0)
+	p.end()
 }
 
 // Ranges of start and end are no stages: they are counted, and disturb nothing.

@@ -156,6 +156,15 @@ func (s *threadState) open() []bpf.ProbeOpenStage {
 	return s.Open[:min(int(s.Depth), len(s.Open))]
 }
 
+// rowOf is the row to which the open stage number i will be added.
+func (s *threadState) rowOf(i int) bpf.ProbeStageKey {
+	key := bpf.ProbeStageKey{Thread: s.Serial, Path: s.Open[i].Path}
+	if key.Path == pathOther {
+		key.Path = pathOtherAt + uint32(i)
+	}
+	return key
+}
+
 // addsUp tells whether the copy was made between two changes: the parts of what
 // is open then sum to the time that is accounted.
 func (s *threadState) addsUp(start uint64) bool {
@@ -210,7 +219,7 @@ func (d *drain) addOpenStages(thread int, state *bpf.ProbeThreadState) {
 		inner = d.openSpan(thread, s, i, &inner)
 		// It has ended since, and is in its row, if the row's latest span is not
 		// an earlier one.
-		if row, ok := d.stages[bpf.ProbeStageKey{Thread: s.Serial, Path: s.Open[i].Path}]; !ok || row.Last < s.Open[i].Begin {
+		if row, ok := d.stages[s.rowOf(i)]; !ok || row.Last < s.Open[i].Begin {
 			d.cut(&inner)
 		}
 	}

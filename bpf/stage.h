@@ -130,9 +130,16 @@ static __always_inline void span_calls(struct span_record *record, struct thread
     }
 }
 
+/* Which row a stage is added to. No two stages of one row are open at a time: a
+ * snapshot tells by the latest span of the row whether a stage has ended. */
+static __always_inline u32 stage_row_path(const struct open_stage *stage, u32 depth)
+{
+    return stage->path == PATH_OTHER ? PATH_OTHER_AT(depth) : stage->path;
+}
+
 /* The agent polls, so nobody is woken. */
 static __always_inline void span_stream(struct thread_state *state, const struct open_stage *stage,
-                                        u64 begin, u64 wall, u64 cpu, bool partial)
+                                        u32 path, u64 begin, u64 wall, u64 cpu, bool partial)
 {
     struct span_record *record = bpf_ringbuf_reserve(&spans, sizeof(*record), 0);
 
@@ -141,7 +148,7 @@ static __always_inline void span_stream(struct thread_state *state, const struct
         return;
     }
     record->thread = state->serial;
-    record->path = stage->path;
+    record->path = path;
     record->begin = begin;
     record->wall = wall;
     record->child = stage->child;
@@ -235,8 +242,8 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
     struct open_stage *stage, *parent;
     u64 begin, wall, cpu;
     struct stage_row *row;
+    u32 depth, path;
     bool partial;
-    u32 depth;
 
     if (!state || !state->depth)
         return 0;
@@ -263,13 +270,14 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
             parent->child += wall;
             parent->child_cpu += cpu;
         }
-        row = stage_row(state->serial, stage->path);
+        path = stage_row_path(stage, depth);
+        row = stage_row(state->serial, path);
         if (row)
             stage_row_add(row, stage, wall, cpu, partial);
         else
             count(LOST_STAGE_ROW);
         if (state->serial != THREAD_PROCESS)
-            span_stream(state, stage, begin, wall, cpu, partial);
+            span_stream(state, stage, path, begin, wall, cpu, partial);
     }
     state->calls_len = stage->calls_base;
     return 0;

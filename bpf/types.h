@@ -249,6 +249,8 @@ enum debt_kind {
 #define PATH_NONE 0  /* outside any stage */
 #define PATH_OTHER 1 /* stages that found no room */
 #define PATH_FIRST 2
+/* Stages of PATH_OTHER, which nest, have a row for each depth. */
+#define PATH_OTHER_AT(depth) (0xffffff00 + (depth))
 
 #define THREAD_PROCESS 0xffffffff /* the thread of process-wide stages */
 
