@@ -158,8 +158,7 @@ func (d *drain) addAllocations() error {
 	return nil
 }
 
-// wholeAllocation: nothing in a row tells; two readings agree.
-func wholeAllocation(*bpf.ProbeAllocationRow) bool { return true }
+func wholeAllocation(row *bpf.ProbeAllocationRow) bool { return row.Done == row.Count+row.Freed }
 
 func (d *drain) addAllocation(key bpf.ProbeAllocationKey, row bpf.ProbeAllocationRow) {
 	if row == (bpf.ProbeAllocationRow{}) {
@@ -180,4 +179,5 @@ func addAllocationRow(to, from *bpf.ProbeAllocationRow) {
 	to.Freed += from.Freed
 	to.FreedBytes += from.FreedBytes
 	to.FreedUnknown += from.FreedUnknown
+	to.Done += from.Done
 }

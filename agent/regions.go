@@ -155,8 +155,7 @@ func (d *drain) addRegionTimes() error {
 	return nil
 }
 
-// wholeRegion: nothing in a row tells; two readings agree.
-func wholeRegion(*bpf.ProbeRegionRow) bool { return true }
+func wholeRegion(row *bpf.ProbeRegionRow) bool { return row.Done == row.Count+row.PartialCount }
 
 func (d *drain) addRegionTime(key bpf.ProbeRegionKey, row *bpf.ProbeRegionRow) {
 	t := recording.RegionTime{
@@ -166,7 +165,7 @@ func (d *drain) addRegionTime(key bpf.ProbeRegionKey, row *bpf.ProbeRegionRow) {
 		PartialCount: row.PartialCount, PartialWallNS: row.PartialWall, PartialChildNS: row.PartialChild,
 	}
 	if row.Count > 0 {
-		t.MinNS = row.Min
+		t.MinNS = min(row.Min, row.Max) // not whole after all: no time yet
 	}
 	d.r.RegionTimes = append(d.r.RegionTimes, t)
 	if function := d.innermostFunction(key.Region); function >= 0 {
@@ -183,6 +182,7 @@ func addRegionRow(to, from *bpf.ProbeRegionRow) {
 	to.PartialCount += from.PartialCount
 	to.PartialWall += from.PartialWall
 	to.PartialChild += from.PartialChild
+	to.Done += from.Done
 }
 
 // innermostFunction is the number of the function that ends a path, -1 if the

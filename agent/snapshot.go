@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -50,11 +51,37 @@ func (s *Session) Snapshot() (*recording.Recording, error) {
 }
 
 // A row or a thread's state can be read while it is being changed. It is read
-// again then, but not for ever.
+// again then, at once and after pauses: a thread that is preempted in the middle
+// of a change is away for some milliseconds. Not for ever, though: the pauses
+// make some 25 ms.
 const (
-	rowTries  = 16
-	peekTries = 16
+	quickTries = 16
+	firstPause = 50 * time.Microsecond
+	lastPause  = firstPause << 8
 )
+
+// tries counts how often something was read.
+type tries struct {
+	n     int
+	pause time.Duration
+}
+
+// again tells whether to read once more, maybe after a pause.
+func (t *tries) again() bool {
+	switch t.n++; {
+	case t.n < quickTries:
+		return true
+	case t.pause == 0:
+		t.pause = firstPause
+	default:
+		t.pause *= 2
+	}
+	if t.pause > lastPause {
+		return false
+	}
+	time.Sleep(t.pause)
+	return true
+}
 
 // rows reads a table. While it is live, each row is read until it is whole.
 func rows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V) bool) (map[K]V, error) {
@@ -76,17 +103,14 @@ func rows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V) boo
 // between them, and it is not in the middle of a change either.
 func settled[K any, V comparable](m *ebpf.Map, key K, whole func(*V) bool) (V, error) {
 	var before, row V
-	err := m.Lookup(&key, &before)
-	for range rowTries {
-		if err != nil {
-			return before, err
-		}
-		if err = m.Lookup(&key, &row); row == before && whole(&row) {
-			break
-		}
-		before = row
+	if err := m.Lookup(&key, &before); err != nil {
+		return before, err
 	}
-	return row, err
+	for t := (tries{}); ; before = row {
+		if err := m.Lookup(&key, &row); err != nil || row == before && whole(&row) || !t.again() {
+			return row, err
+		}
+	}
 }
 
 // wholeCall: the count is the first that is changed, the histogram the last.
@@ -106,10 +130,11 @@ func anyState(*bpf.ProbeThreadState) bool { return true }
 
 func wholeStage(row *bpf.ProbeStageRow) bool { return row.First == row.Last }
 
-// peek returns the state of each thread, up to now, and the time of that.
+// peek returns the state of each thread, up to now, and the time of that. What
+// was peeked last stands for threads that are always found in mid-change.
 func (s *Session) peek() (now uint64, states []bpf.ProbeThreadState, err error) {
-	seen := map[uint32]bool{}
-	for range peekTries {
+	p := peeked{start: s.startMono, seen: map[uint32]bool{}}
+	for t := (tries{}); ; {
 		now = s.untilWindowEnd(monotonic())
 		dump, err := readIterator(s.peeking)
 		if err != nil {
@@ -119,24 +144,47 @@ func (s *Session) peek() (now uint64, states []bpf.ProbeThreadState, err error) 
 		if err != nil {
 			return 0, nil, err
 		}
-		missing := false
-		for i := range copies {
-			state := (*threadState)(&copies[i])
-			switch {
-			case seen[state.Serial]:
-			case !state.addsUp(s.startMono):
-				missing = true
-			default:
-				seen[state.Serial] = true
-				state.advance(s.startMono, now)
-				states = append(states, copies[i])
-			}
-		}
-		if !missing {
-			break
+		if missing := p.take(copies, now); len(missing) == 0 || !t.again() {
+			p.keep(s.lastPeek, missing)
+			s.lastPeek = p.states
+			return now, p.states, nil
 		}
 	}
-	return now, states, nil
+}
+
+// peeked collects the states of threads over several readings.
+type peeked struct {
+	start  uint64
+	seen   map[uint32]bool // by serial number
+	states []bpf.ProbeThreadState
+}
+
+// take adds, up to now, those of the copies that add up, and returns which
+// threads are missing.
+func (p *peeked) take(copies []bpf.ProbeThreadState, now uint64) (missing map[uint32]bool) {
+	missing = map[uint32]bool{}
+	for i := range copies {
+		state := (*threadState)(&copies[i])
+		switch {
+		case p.seen[state.Serial]:
+		case !state.addsUp(p.start):
+			missing[state.Serial] = true
+		default:
+			p.seen[state.Serial] = true
+			state.advance(p.start, now)
+			p.states = append(p.states, copies[i])
+		}
+	}
+	return missing
+}
+
+// keep adds what was known earlier of threads.
+func (p *peeked) keep(earlier []bpf.ProbeThreadState, missing map[uint32]bool) {
+	for i := range earlier {
+		if missing[earlier[i].Serial] {
+			p.states = append(p.states, earlier[i])
+		}
+	}
 }
 
 // untilWindowEnd cuts a time at the end of the target's program.

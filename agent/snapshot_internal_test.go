@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
@@ -52,6 +53,53 @@ func TestStateAddsUp(t *testing.T) {
 				t.Errorf("addsUp = %t", got)
 			}
 		})
+	}
+}
+
+// A row is waited for, if it is in mid-change for as long as a thread that was
+// preempted.
+func TestSettledWaits(t *testing.T) {
+	m := newMap(t, "regions")
+	key := bpf.ProbeRegionKey{Thread: 1}
+	put(t, m, key, bpf.ProbeRegionRow{Count: 1, Min: ^uint64(0)})
+	begin, whole := time.Now(), false
+	_, err := settled(m, key, func(*bpf.ProbeRegionRow) bool {
+		whole = time.Since(begin) > 5*time.Millisecond
+		return whole
+	})
+	if err != nil || !whole {
+		t.Errorf("it was not waited for: %v", err)
+	}
+	if _, err := settled(m, key, wholeRegion); err != nil {
+		t.Errorf("a row that never gets whole: %v", err)
+	}
+}
+
+func TestWholeRows(t *testing.T) {
+	if wholeRegion(&bpf.ProbeRegionRow{Count: 2, PartialCount: 1, Done: 2}) || !wholeRegion(&bpf.ProbeRegionRow{Count: 2, PartialCount: 1, Done: 3}) {
+		t.Error("a region")
+	}
+	if wholeAllocation(&bpf.ProbeAllocationRow{Count: 2, Freed: 1, Done: 2}) || !wholeAllocation(&bpf.ProbeAllocationRow{Count: 2, Freed: 1, Done: 3}) {
+		t.Error("an allocation")
+	}
+}
+
+// A thread that is never found between two changes keeps what was known of it,
+// unless it is gone.
+func TestPeekKeepsWhatWasKnown(t *testing.T) {
+	state := func(serial uint32, off uint64) bpf.ProbeThreadState {
+		return bpf.ProbeThreadState(*stateWith(func(s *threadState) { s.Serial, s.Mark = serial, s.Mark+off }))
+	}
+	p := peeked{start: 50, seen: map[uint32]bool{}}
+	p.take([]bpf.ProbeThreadState{state(1, 0), state(2, 1), state(3, 1), state(4, 1)}, 300)
+	missing := p.take([]bpf.ProbeThreadState{state(1, 1), state(2, 0), state(3, 1)}, 300) // 4 has ended
+	p.keep([]bpf.ProbeThreadState{state(1, 0), state(2, 0), state(3, 0), state(4, 0)}, missing)
+	var serials []uint32
+	for _, s := range p.states {
+		serials = append(serials, s.Serial)
+	}
+	if !slices.Equal(serials, []uint32{1, 2, 3}) || p.states[2].Mark != 200 {
+		t.Errorf("threads %v", serials)
 	}
 }
 

@@ -55,6 +55,8 @@ static __always_inline void allocation_made(struct allocation_row *row, u64 poin
         return;
     row->count++;
     row->bytes += size;
+    barrier();
+    row->done++;
 }
 
 static __always_inline void allocation_freed(struct allocation_row *row, u64 pointer)
@@ -68,6 +70,8 @@ static __always_inline void allocation_freed(struct allocation_row *row, u64 poi
     row->freed_bytes += bytes;
     if (!size)
         row->freed_unknown++;
+    barrier();
+    row->done++;
 }
 
 static __always_inline void allocation(struct pt_regs *ctx, struct thread_state *state, u64 cookie)

@@ -38,8 +38,8 @@ static __always_inline struct region_row *region_row(const struct region_key *ke
     return bpf_map_lookup_elem(&regions, key);
 }
 
-static __always_inline void region_row_add(struct region_row *row, u64 wall, u64 child,
-                                           bool partial)
+static __always_inline void region_row_sums(struct region_row *row, u64 wall, u64 child,
+                                            bool partial)
 {
     if (partial) {
         row->partial_count++;
@@ -54,6 +54,14 @@ static __always_inline void region_row_add(struct region_row *row, u64 wall, u64
         row->min = wall;
     if (wall > row->max)
         row->max = wall;
+}
+
+static __always_inline void region_row_add(struct region_row *row, u64 wall, u64 child,
+                                           bool partial)
+{
+    region_row_sums(row, wall, child, partial);
+    barrier();
+    row->done++;
 }
 
 /* Regions around a region are told of its time by the next frame outwards,

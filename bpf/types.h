@@ -439,8 +439,9 @@ struct region_row {
     u64 partial_count; /* over an edge of the window, or not seen to be left */
     u64 partial_wall;
     u64 partial_child;
+    u64 done; /* count + partial_count, changed last */
 };
-_Static_assert(sizeof(struct region_row) == 64, "region_row");
+_Static_assert(sizeof(struct region_row) == 72, "region_row");
 
 struct allocation_key {
     u32 thread;
@@ -457,8 +458,9 @@ struct allocation_row {
     u64 freed;
     u64 freed_bytes;
     u64 freed_unknown; /* of freed: given out before the probes were in */
+    u64 done;          /* count + freed, changed last */
 };
-_Static_assert(sizeof(struct allocation_row) == 40, "allocation_row");
+_Static_assert(sizeof(struct allocation_row) == 48, "allocation_row");
 
 /* Where a function's code lies, from its entry on. */
 struct function {
