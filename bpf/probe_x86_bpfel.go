@@ -35,6 +35,7 @@ type ProbeAllocationRow struct {
 	Freed        uint64
 	FreedBytes   uint64
 	FreedUnknown uint64
+	Done         uint64
 }
 
 type ProbeAttribution uint32
@@ -406,6 +407,7 @@ type ProbeRegionRow struct {
 	PartialCount uint64
 	PartialWall  uint64
 	PartialChild uint64
+	Done         uint64
 }
 
 type ProbeRole uint32
