@@ -172,8 +172,8 @@ type reading struct {
 	ledger *correlate.Ledger
 }
 
-// mostReadingAge is how long scrapes share a reading of all rows. Each leaves some
-// ten MiB of garbage, which would pile up if they came without a pause.
+// mostReadingAge is how long scrapes share a reading of all rows. Each leaves its
+// garbage, which would pile up if they came without a pause.
 const mostReadingAge = 250 * time.Millisecond
 
 // read reads all rows of the session, unless that was done just now. The ledger is
