@@ -309,6 +309,15 @@ func (s *Session) seed(r *registry) error {
 	return s.objects.ProcessSlot.Set(r.process.address)
 }
 
+// unseeded returns the ids of the threads of midStage that have not ended. It is
+// asked before their states are read: a thread that ends in between has its time
+// in its row.
+func (s *Session) unseeded() (map[uint32]bool, error) {
+	tids := map[uint32]bool{}
+	err := entries(s.objects.Slots, func(tid uint32, _ uint64) { tids[tid] = true })
+	return tids, err
+}
+
 func (s *Session) attachDrivers() error {
 	for _, d := range s.plan.Drivers {
 		if err := s.attachDriver(d); err != nil {

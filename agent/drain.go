@@ -36,6 +36,10 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		}
 	}
 	detached := s.quiesce()
+	unseeded, err := s.unseeded()
+	if err != nil {
+		return nil, err
+	}
 	// Only the ends of threads still change what is read now.
 	dump, err := readIterator(s.iterate)
 	if err != nil {
@@ -46,7 +50,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states}
+	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states, unseeded: unseeded}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
@@ -137,6 +141,7 @@ type drain struct {
 	windowEnd uint64
 	live      bool                   // the programs are running: this is a snapshot
 	states    []bpf.ProbeThreadState // of the threads that exist
+	unseeded  map[uint32]bool        // by thread id: in the stages of midStage all along, as far as is known
 
 	calls  map[bpf.ProbeCallKey]bpf.ProbeCallRow
 	debts  map[bpf.ProbeDebtKey]bpf.ProbeDebtRow
@@ -409,6 +414,10 @@ func (d *drain) stage(thread, path int) *recording.Stage {
 
 // addStage adds a row. Copies of a name at several addresses make one row.
 func (d *drain) addStage(key bpf.ProbeStageKey, row *bpf.ProbeStageRow) {
+	if key.Path == pathNone && bpf.ProbeThreadEnd(d.info[key.Thread].Ended) == bpf.ProbeThreadEndTHREAD_ENDED_UNSEEDED {
+		d.addUnseededEnd(d.thread(key.Thread), d.info[key.Thread].Tid, partsOf(row.Parts))
+		return
+	}
 	s := d.stage(d.thread(key.Thread), d.path(key.Path))
 	if row.Count > 0 {
 		if s.Count == 0 {
@@ -441,9 +450,10 @@ func (d *drain) addOpen() error {
 	for i := range d.states {
 		state := &d.states[i]
 		thread := d.thread(state.Serial)
-		if s, ok := d.midStage[state.Tid]; ok && state.Seeded == 0 {
-			d.addWholeWindow(thread, d.shown(s.open), partsOf(state.Outside.Parts))
-		} else if d.live {
+		switch {
+		case state.Seeded == 0 && d.unseeded[state.Tid]:
+			d.addUnseeded(thread, state)
+		case d.live:
 			d.addOpenStages(thread, state)
 		}
 	}
@@ -457,8 +467,11 @@ func (d *drain) addOpenOfProcess() error {
 		return fmt.Errorf("reading the process's stages: %w", err)
 	}
 	for _, r := range d.registries {
-		if open := d.shown(r.process.open); state.Seeded == 0 && len(open) > 0 {
-			d.addWholeWindow(-1, open, recording.Parts{})
+		if state.Seeded != 0 || len(d.shown(r.process.open)) == 0 {
+			continue
+		}
+		for _, span := range d.allAlong(-1, r.process.open, recording.Parts{}, d.windowEnd-d.startMono) {
+			d.cut(&span)
 		}
 	}
 	if d.live && state.Seeded != 0 {
@@ -467,31 +480,54 @@ func (d *drain) addOpenOfProcess() error {
 	return nil
 }
 
-// addWholeWindow adds the stages that were open during the whole window, or the
-// time outside any stage if none was.
-func (d *drain) addWholeWindow(thread int, stages []openStage, parts recording.Parts) {
-	if len(stages) == 0 {
-		d.addOutside(thread, parts)
+// addUnseeded adds the stages that a thread has been in since the window opened,
+// up to now.
+func (d *drain) addUnseeded(thread int, state *bpf.ProbeThreadState) {
+	// A thread that has ended since has them in its row.
+	if _, ended := d.stages[bpf.ProbeStageKey{Thread: state.Serial, Path: pathNone}]; ended {
 		return
 	}
+	parts := partsOf(state.Outside.Parts)
 	wall := d.windowEnd - d.startMono
-	if thread >= 0 && d.live { // each thread is looked at in a moment of its own
+	if d.live { // each thread is looked at in a moment of its own
 		wall = parts.Total()
 	}
+	for _, span := range d.allAlong(thread, d.midStage[state.Tid].open, parts, wall) {
+		d.cut(&span)
+	}
+}
+
+// addUnseededEnd does the same for a thread that has ended. Its row has all of
+// its time as outside any stage.
+func (d *drain) addUnseededEnd(thread int, tid uint32, parts recording.Parts) {
+	for _, span := range d.allAlong(thread, d.midStage[tid].open, parts, parts.Total()) {
+		d.addPartial(&span)
+		if !d.live {
+			d.r.Spans = append(d.r.Spans, span)
+		}
+	}
+}
+
+// allAlong returns spans of stages that were open from the window's start on, of
+// which the parts are the innermost one's. Without stages the time is outside.
+func (d *drain) allAlong(thread int, all []openStage, parts recording.Parts, wall uint64) []recording.Span {
+	stages := d.shown(all)
+	if len(stages) == 0 {
+		d.addOutside(thread, parts)
+		return nil
+	}
 	var names []string
+	spans := make([]recording.Span, len(stages))
 	for i, stage := range stages {
 		names = append(names, stage.name)
-		open := recording.Span{
+		spans[i] = recording.Span{
 			Thread: thread, Path: d.pathOf(names[: i+1 : i+1]), BeginNS: d.startMono, WallNS: wall,
-			CPUNS: parts.RunningNS + parts.CUDACPUNS, Partial: true,
+			CPUNS: parts.RunningNS + parts.CUDACPUNS, Partial: true, ChildNS: wall,
 		}
-		if i+1 < len(stages) {
-			open.ChildNS = wall
-		} else {
-			open.Parts = parts
-		}
-		d.cut(&open)
 	}
+	innermost := &spans[len(spans)-1]
+	innermost.ChildNS, innermost.Parts = 0, parts
+	return spans
 }
 
 func (d *drain) addOutside(thread int, parts recording.Parts) {
@@ -502,18 +538,23 @@ func (d *drain) addOutside(thread int, parts recording.Parts) {
 
 // cut adds a span that the window's end, or the snapshot, cuts.
 func (d *drain) cut(s *recording.Span) {
-	row := d.stage(s.Thread, s.Path)
-	row.PartialCount++
-	row.PartialWallNS += s.WallNS
-	row.PartialChildNS += s.ChildNS
-	row.PartialCPUNS += s.CPUNS
-	row.PartialParts = row.PartialParts.Plus(s.Parts)
+	d.addPartial(s)
 	switch {
 	case d.live:
 		d.r.Open = append(d.r.Open, *s)
 	case s.Thread >= 0:
 		d.r.Spans = append(d.r.Spans, *s)
 	}
+}
+
+// addPartial adds a span that an edge of the window cuts to its row.
+func (d *drain) addPartial(s *recording.Span) {
+	row := d.stage(s.Thread, s.Path)
+	row.PartialCount++
+	row.PartialWallNS += s.WallNS
+	row.PartialChildNS += s.ChildNS
+	row.PartialCPUNS += s.CPUNS
+	row.PartialParts = row.PartialParts.Plus(s.Parts)
 }
 
 // parseStates decodes what the thread iterator wrote.

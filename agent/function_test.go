@@ -193,12 +193,12 @@ func TestFunctionsTooDeep(t *testing.T) {
 	p.end()
 	spans, calls := map[stageKey]spanCount{}, map[string]uint64{"none ": 1}
 	path := ""
-	for i := range 32 {
+	for i := range 16 {
 		path = strings.TrimPrefix(path+"/recurse", "/")
 		spans[stageKey{"w", path}] = spanCount{1, 0}
 		calls["own "+path] = 1
-		if i == 31 {
-			calls["own "+path] = 1 + 8
+		if i == 15 {
+			calls["own "+path] = 1 + 24
 		}
 	}
 	spans[stageKey{"w", "recurse"}], calls["own recurse"] = spanCount{2, 0}, 2
@@ -206,7 +206,7 @@ func TestFunctionsTooDeep(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	expectSpans(t, got, spans)
-	if diff := cmp.Diff(map[string]uint64{"functions_too_deep": 8}, losses(got)); diff != "" {
+	if diff := cmp.Diff(map[string]uint64{"functions_too_deep": 24}, losses(got)); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
 	}
 }

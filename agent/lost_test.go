@@ -120,6 +120,27 @@ func TestThreadEndsAfterAbandonedCall(t *testing.T) {
 	}
 }
 
+// More threads are in calls at the end than one piece of the list of threads
+// holds.
+func TestManyCallsInFlight(t *testing.T) {
+	const threads = 60
+	p := startPuppet(t)
+	for i := range threads {
+		p.order(fmt.Sprintf("main start w%d", i))
+	}
+	r := record(t, agent.Config{PID: p.PID})
+	for i := range threads {
+		p.order(fmt.Sprintf("w%d launch 2", i))
+		p.tell(fmt.Sprintf("w%d hang", i))
+		p.WaitLine("inside")
+	}
+	got := r.interrupt()
+	expectAccounted(t, got)
+	if launchCount(got) != 2*threads || losses(got)["in_flight_at_end"] != threads {
+		t.Errorf("%d launches, losses %v", launchCount(got), losses(got))
+	}
+}
+
 // Rows add up within themselves, whatever happened.
 func TestRowsAddUp(t *testing.T) {
 	got, _ := runTester(t, agent.Config{}, simtest.Tester(t, "calls", "--threads", "4", "--calls", "5000", "--stages", "3",

@@ -37,11 +37,15 @@ func (s *Session) Snapshot() (*recording.Recording, error) {
 			return nil, err
 		}
 	}
+	unseeded, err := s.unseeded()
+	if err != nil {
+		return nil, err
+	}
 	now, states, err := s.peek()
 	if err != nil {
 		return nil, err
 	}
-	d := drain{Session: s, windowEnd: now, r: s.header(recording.EndOpen, now), states: states, live: true}
+	d := drain{Session: s, windowEnd: now, r: s.header(recording.EndOpen, now), states: states, unseeded: unseeded, live: true}
 	if err := d.run(); err != nil {
 		return nil, err
 	}

@@ -2,9 +2,13 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -478,4 +482,81 @@ func TestAttachTooDeep(t *testing.T) {
 	if losses(got)["stages_too_deep"] == 0 {
 		t.Errorf("losses %v", losses(got))
 	}
+}
+
+// A thread that was found in mid-stage, and of which nothing is heard until the
+// target ends, was in its stage all the time.
+func TestCaseC13EndsInStage(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "w begin step", "w begin wait", "main start v")
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("v launch 1")
+	p.end()
+	got := r.finish()
+	expectEnd(t, got, recording.EndExit)
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {0, 1}, {"w", "step/wait"}: {0, 1}})
+	expectPartition(t, got)
+	expectWholeSums(t, got, "w")
+	for _, s := range got.Stages {
+		if got.Threads[s.Thread].Name == "w" && len(got.Paths[s.Path].Names) == 0 && s.WallNS > 0 {
+			t.Errorf("%v outside any stage", time.Duration(s.WallNS))
+		}
+	}
+}
+
+// A thread that gets the id of one that has ended was in none of its stages.
+func TestThreadIDUsedAgain(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start a", "a begin of_a", "main start v")
+	tid := threadID(t, p.PID, "a")
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("a exit")
+	startWithID(t, p, tid)
+	p.order("b launch 3")
+	got := r.interrupt()
+	p.end()
+	expectSpans(t, got, map[stageKey]spanCount{{"a", "of_a"}: {0, 1}})
+	expectPartition(t, got)
+	for _, c := range got.Calls {
+		if got.Threads[c.Thread].Name == "b" && len(got.Paths[c.Path].Names) > 0 {
+			t.Errorf("calls of b in %q", got.Paths[c.Path].Names)
+		}
+	}
+}
+
+// startWithID has the puppet start the thread "b" with an id that is free. Other
+// processes may be faster; then it is tried again.
+func startWithID(t *testing.T, p *puppet, tid int) {
+	t.Helper()
+	for range 200 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(tid-1)), 0); err != nil {
+			t.Fatal(err)
+		}
+		p.order("main start b")
+		if threadID(t, p.PID, "b") == tid {
+			return
+		}
+		p.order("b exit")
+	}
+	t.Fatalf("thread id %d is not given again", tid)
+}
+
+// threadID returns the id of the thread with that name.
+func threadID(t *testing.T, pid int, name string) int {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range names {
+		if comm, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(comm)) == name {
+			tid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tid
+		}
+	}
+	t.Fatalf("process %d has no thread %q", pid, name)
+	return 0
 }

@@ -172,7 +172,12 @@ static __always_inline u16 *hidden_in(struct open_stage *stage, u8 source)
 
 static __always_inline void hidden_push(struct thread_state *state, u8 source)
 {
-    ++*hidden_in(stage_current(state), source);
+    u16 *hidden = hidden_in(stage_current(state), source);
+
+    if (*hidden == 0xffff) /* ranges that are never ended */
+        count(LOST_STAGE_DEPTH);
+    else
+        ++*hidden;
     if (source == SOURCE_MARKER)
         state->markers++;
 }
@@ -301,19 +306,21 @@ static __always_inline void stage_inherit(struct open_stage *from, struct open_s
 __noinline int stage_push_found(struct thread_state *state, u64 name, u64 begin, bool seeding)
 {
     struct open_stage *outer, *stage;
-    bool before;
+    bool whole, timed;
 
     if (!state)
         return 0;
-    before = !window_start || begin <= window_start || state->serial == THREAD_PROCESS;
+    /* It has been open, and innermost, since the window opened. */
+    whole = seeding && (!window_start || begin <= window_start || state->serial == THREAD_PROCESS);
+    timed = !window_start || state->serial == THREAD_PROCESS; /* nothing is charged to others */
     outer = stage_current(state);
-    stage_push(state, name, before ? begin : in_window_since(state->mark), SOURCE_MARKER);
+    stage_push(state, name, whole || timed ? begin : in_window_since(state->mark), SOURCE_MARKER);
     stage = stage_current(state);
     if (stage == outer) /* a hidden one */
         return 0;
-    if (seeding && before)
+    if (whole)
         stage_inherit(outer, stage);
-    if (!before || !seeding)
+    else
         stage->cut = 1;
     return 0;
 }
@@ -379,7 +386,10 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
 
 static __noinline int stage_seed_slow(struct thread_state *state)
 {
-    u32 tid = state->tid, depth = 0;
+    struct {
+        u32 tid, depth;
+    } head = {};
+    u32 tid = state->tid;
     u64 *slot;
 
     slot = bpf_map_lookup_elem(&slots, &tid);
@@ -387,12 +397,18 @@ static __noinline int stage_seed_slow(struct thread_state *state)
         state->slot = *slot;
     if (!state->slot)
         return 0;
-    if (bpf_probe_read_user(&depth, sizeof(depth), &((struct slot *)state->slot)->depth))
+    if (bpf_probe_read_user(&head, sizeof(head), (void *)state->slot))
         return 0;
-    if (state->serial != THREAD_PROCESS)
+    if (state->serial != THREAD_PROCESS) {
+        /* A slot outlives its thread, and may be another one's by now. */
+        if (head.tid != namespace_tid(bpf_get_current_task_btf())) {
+            state->slot = 0;
+            return 0;
+        }
         ledger_enter(state, bpf_ktime_get_ns());
-    if (depth)
-        stage_resync(state, state->slot, depth, true);
+    }
+    if (head.depth)
+        stage_resync(state, state->slot, head.depth, true);
     ledger_leave(state);
     return 0;
 }

@@ -42,6 +42,7 @@ struct shared_types {
     enum part part;
     enum attribution attribution;
     enum target_end target_end;
+    enum thread_end thread_end;
     enum marker marker;
     enum autograd autograd;
     enum source source;
@@ -312,14 +313,28 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
     return 0;
 }
 
+/* Whether the thread has been in the stages that the agent has found it in all
+ * along: the agent knows in which. */
+static __always_inline bool is_unseeded(struct thread_state *state)
+{
+    u32 tid = state->tid;
+
+    return !state->seeded && bpf_map_lookup_elem(&slots, &tid);
+}
+
 static __always_inline void thread_ends(struct thread_state *state)
 {
-    u64 now = ledger_enter(state, bpf_ktime_get_ns());
+    u32 end = is_unseeded(state) ? THREAD_ENDED_UNSEEDED : THREAD_ENDED, tid = state->tid;
+    u64 now;
 
+    /* dump_threads may look at it at the same time: one of them accounts for it. */
+    if (__sync_lock_test_and_set(&state->ended, end) != THREAD_RUNS)
+        return;
+    bpf_map_delete_elem(&slots, &tid); /* the next thread of this id is another one */
+    now = ledger_enter(state, bpf_ktime_get_ns());
     if (state->sp)
         count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
     state->sp = 0;
-    state->ended = 1;
     frames_cut_all(state, now);
     stage_cut_all(state, now);
     outside_flush(state);
@@ -369,7 +384,11 @@ int init_threads(struct bpf_iter__task *ctx)
     if (!task || !task_is_target(task))
         return 0;
     state = thread_get(task);
-    if (state && !state->off_since && !is_on_cpu(task)) {
+    if (!state) {
+        count(LOST_THREAD_STATE);
+        return 0;
+    }
+    if (!state->off_since && !is_on_cpu(task)) {
         state->off_part = off_cpu_part(task, false);
         state->off_since = bpf_ktime_get_ns();
     }
@@ -392,14 +411,14 @@ int peek_threads(struct bpf_iter__task *ctx)
     return 0;
 }
 
-/* At the window's end: closes what is still open and hands out each thread's
- * state. */
+/* At the window's end: hands out each thread's state and closes what is still
+ * open. A state that finds no room is asked for again: until it is handed out,
+ * nothing is changed that must be changed only once. */
 SEC("iter/task")
 int dump_threads(struct bpf_iter__task *ctx)
 {
     struct task_struct *task = ctx->task;
     struct thread_state *state;
-    u32 tid;
 
     if (!task) { /* after the last one: what belongs to the whole process */
         state = process_state();
@@ -409,7 +428,6 @@ int dump_threads(struct bpf_iter__task *ctx)
     }
     if (!task_is_target(task))
         return 0;
-    tid = task->pid;
     state = thread_find(task);
     if (!state || !state->serial || state->ended)
         return 0;
@@ -417,11 +435,14 @@ int dump_threads(struct bpf_iter__task *ctx)
         off_until(state, window_end);
     else
         ledger_enter(state, window_end);
+    if (bpf_seq_write(ctx->meta->seq, state, sizeof(*state)))
+        return 0;
+    if (__sync_lock_test_and_set(&state->ended, THREAD_ENDED) != THREAD_RUNS)
+        return 0;
     if (state->sp)
         count(LOST_IN_FLIGHT);
-    bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
-    if (!state->seeded && bpf_map_lookup_elem(&slots, &tid))
-        return 0; /* in a stage all along: the agent knows in which */
+    if (is_unseeded(state))
+        return 0;
     frames_cut_all(state, window_end);
     stage_cut_all(state, window_end);
     outside_flush(state);

@@ -57,7 +57,7 @@ static __always_inline void thread_retire(struct thread_state *state)
     struct thread_info *info = bpf_map_lookup_elem(&threads, &serial);
 
     if (info)
-        info->ended = 1;
+        info->ended = state->ended;
 }
 
 static __always_inline struct thread_state *thread_find(struct task_struct *task)

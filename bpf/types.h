@@ -9,7 +9,7 @@
 
 #define MAX_DEPTH 32  /* open stages kept per thread; the marker library keeps 64 */
 #define SLOT_DEPTH 64 /* open stages in a slot of the marker library */
-#define MAX_FRAMES 32 /* open functions kept per thread */
+#define MAX_FRAMES 16 /* open functions kept per thread */
 #define MAX_FUNCTIONS 1024
 #define SPAN_CALLS 16     /* kinds of calls kept per span */
 #define CALL_STACK 64     /* of all open stages of a thread together */
@@ -493,11 +493,18 @@ struct name_match {
 };
 _Static_assert(sizeof(struct name_match) == 260 + 2 * MATCH_CELLS, "name_match");
 
+/* Whether a thread's rows still change. */
+enum thread_end {
+    THREAD_RUNS,
+    THREAD_ENDED,
+    THREAD_ENDED_UNSEEDED, /* in the stages that the agent has found it in, all along */
+};
+
 struct thread_info {
     u32 tid;
     u32 ns_tid;
     u8 comm[16];
-    u32 ended; /* its rows change no more */
+    u32 ended; /* enum thread_end */
 };
 _Static_assert(sizeof(struct thread_info) == 28, "thread_info");
 
@@ -657,7 +664,7 @@ struct thread_state {
     u32 off_part;  /* what it is off the CPU for */
     u32 calls_len; /* used entries of calls */
     u32 busy;      /* one of our programs is changing this record */
-    u32 ended;     /* the thread is exiting */
+    u32 ended;     /* enum thread_end; its time is accounted, and changes no more */
 
     u64 tls; /* address of Python's thread-local pointer, once known */
 
@@ -676,5 +683,8 @@ struct thread_state {
     struct span_call calls[CALL_STACK];
     struct frame frame[MAX_FRAMES];
 };
+/* Kernels allocate a record with its headers in one piece. From 8 KiB on some
+ * refuse to, and others need four pages in a row. */
+_Static_assert(sizeof(struct thread_state) <= 8192 - 256, "thread_state");
 
 #endif
