@@ -425,6 +425,7 @@ type ProbeSharedTypes struct {
 	Part            uint32
 	Attribution     uint32
 	TargetEnd       uint32
+	ThreadEnd       uint32
 	Marker          uint32
 	Autograd        uint32
 	Source          uint32
@@ -435,6 +436,7 @@ type ProbeSharedTypes struct {
 	SizeKind        uint32
 	DebtRole        uint32
 	DebtKind        uint32
+	_               [4]byte
 	SpanRecord      struct {
 		_        structs.HostLayout
 		Thread   uint32
@@ -594,6 +596,14 @@ const (
 	ProbeTargetEndTARGET_EXECED ProbeTargetEnd = 1
 )
 
+type ProbeThreadEnd uint32
+
+const (
+	ProbeThreadEndTHREAD_RUNS           ProbeThreadEnd = 0
+	ProbeThreadEndTHREAD_ENDED          ProbeThreadEnd = 1
+	ProbeThreadEndTHREAD_ENDED_UNSEEDED ProbeThreadEnd = 2
+)
+
 type ProbeThreadInfo struct {
 	_     structs.HostLayout
 	Tid   uint32
@@ -658,7 +668,7 @@ type ProbeThreadState struct {
 		Cpu     uint64
 		Blocked uint64
 	}
-	Frame [32]struct {
+	Frame [16]struct {
 		_           structs.HostLayout
 		Sp          uint64
 		Back        uint64
