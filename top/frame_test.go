@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,41 @@ func testScreen(width, height int) *screen {
 	return &screen{width: width, height: height, interval: time.Second, sample: &sample}
 }
 
+// sampled is the pipeline, some of whose calls were seen with their Python stack.
+func sampled() *recording.Recording {
+	r := recordingtest.Pipeline()
+	r.PythonFunctions = []recording.PythonFunction{
+		{ID: 0, Name: "Pipeline.copy", File: "/home/user/train.py", FirstLine: 10}, {ID: 1, Name: "\x1b[2Jevil", File: "evil\x1b.py"},
+	}
+	r.PythonStacks = []recording.PythonStack{
+		{ID: 0, Frames: []recording.PythonFrame{{Function: 0, Line: 17}}},
+		{ID: 1, Frames: []recording.PythonFrame{{Function: 1, Line: 3}}},
+	}
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		half := recording.Sample{Stack: i % 2, Count: 4, WallNS: c.WallNS / 8, CPUNS: c.CPUNS / 8, ForCount: c.Count, ForWallNS: c.WallNS, ForCPUNS: c.CPUNS}
+		c.Samples = []recording.Sample{half}
+	}
+	return r
+}
+
+// indebted is the pipeline, whose copy_to_cpu waits mostly for target_forward.
+func indebted() *recording.Recording {
+	r := recordingtest.Pipeline()
+	path := func(joined string) int {
+		return slices.IndexFunc(r.Paths, func(p recording.StagePath) bool { return strings.Join(p.Names, "/") == joined })
+	}
+	symbol := slices.IndexFunc(r.Symbols, func(s recording.Symbol) bool { return s.Name == "cuStreamSynchronize" })
+	debt := recording.Debt{
+		Path: path("copy_to_cpu"), Symbol: symbol, Kind: recording.DebtStage, Owner: path("target_forward"),
+		Waits: 400, WallNS: 9_000_000_000, Operations: 120_000,
+	}
+	idle := debt
+	idle.Kind, idle.Waits, idle.WallNS, idle.Operations = recording.DebtIdle, 20, 1_000_000_000, 0
+	r.Debts = []recording.Debt{debt, idle}
+	return r
+}
+
 // hostile is a recording whose names try to act on the terminal.
 func hostile() *recording.Recording {
 	const evil = "\x1b[2J\x1b]0;owned\a\u202e前向"
@@ -94,22 +130,30 @@ func TestFrames(t *testing.T) {
 		width, height int
 		set           func(*screen)
 	}{
-		"table":         {120, 26, func(*screen) {}},
-		"table-wide":    {200, 26, func(*screen) {}},
-		"table-narrow":  {80, 24, func(*screen) {}},
-		"table-least":   {leastWidth, leastHeight, func(*screen) {}},
-		"second":        {120, 26, func(s *screen) { s.unit = perSecond }},
-		"scrolled":      {100, 14, func(s *screen) { s.stage = rowKey{path: "target_wait"} }},
-		"filter":        {100, 18, func(s *screen) { s.filter = "FORW" }},
-		"filter-typed":  {100, 18, func(s *screen) { s.filter, s.typing = "nothing\x1b", true }},
-		"by-name":       {100, 26, func(s *screen) { s.order = byName }},
-		"paused":        {100, 18, func(s *screen) { s.paused = true }},
-		"reset":         {100, 18, func(s *screen) { s.sample.all = nil }},
-		"exited":        {100, 18, show(exited)},
-		"empty":         {100, 18, show(recordingtest.New().Recording())},
-		"first":         {100, 18, func(s *screen) { s.sample = nil }},
-		"small":         {leastWidth - 1, leastHeight, func(*screen) {}},
-		"stage":         {110, 30, open(rowKey{path: "copy_to_cpu"})},
+		"table":        {120, 26, func(*screen) {}},
+		"table-wide":   {200, 26, func(*screen) {}},
+		"table-narrow": {80, 24, func(*screen) {}},
+		"table-least":  {leastWidth, leastHeight, func(*screen) {}},
+		"second":       {120, 26, func(s *screen) { s.unit = perSecond }},
+		"scrolled":     {100, 14, func(s *screen) { s.stage = rowKey{path: "target_wait"} }},
+		"filter":       {100, 18, func(s *screen) { s.filter = "FORW" }},
+		"filter-typed": {100, 18, func(s *screen) { s.filter, s.typing = "nothing\x1b", true }},
+		"by-name":      {100, 26, func(s *screen) { s.order = byName }},
+		"paused":       {100, 18, func(s *screen) { s.paused = true }},
+		"reset":        {100, 18, func(s *screen) { s.sample.all = nil }},
+		"exited":       {100, 18, show(exited)},
+		"empty":        {100, 18, show(recordingtest.New().Recording())},
+		"first":        {100, 18, func(s *screen) { s.sample = nil }},
+		"small":        {leastWidth - 1, leastHeight, func(*screen) {}},
+		"stage":        {110, 30, open(rowKey{path: "copy_to_cpu"})},
+		"stage-python": {110, 30, func(s *screen) {
+			show(sampled())(s)
+			open(rowKey{path: "copy_to_cpu"})(s)
+		}},
+		"stage-debt": {110, 30, func(s *screen) {
+			show(indebted())(s)
+			open(rowKey{path: "copy_to_cpu"})(s)
+		}},
 		"stage-inside":  {100, 30, open(rowKey{path: "drafter_step"})},
 		"stage-adopted": {100, 30, open(rowKey{path: "drafter_step/drafter_backward", adopted: recording.AttributionAutograd})},
 		"stage-outside": {100, 30, open(outsideKey)},

@@ -2,7 +2,7 @@ package top
 
 var keyHelp = [][2]string{
 	{"↑ ↓  j k", "select a stage; PgUp, PgDn, Home, End"},
-	{"enter", "open the stage: its calls, callers and threads; esc goes back"},
+	{"enter", "open the stage: its calls, waits, lines of Python and threads; esc goes back"},
 	{"i", "times per iteration (a complete span) or per second (summed over threads)"},
 	{"s", "sort by cuda, wall, time with the GIL held, change, name"},
 	{"/", "show stages that have a text in their path; esc shows all again"},
@@ -20,6 +20,8 @@ var columnHelp = [][2]string{
 	{"CUDA", "host time inside driver calls, not GPU time; a + row: of other threads, for the stage"},
 	{"HELD", "the part of CUDA in which no other thread could run Python"},
 	{"TREND", "WALL of the last intervals, newest to the right, from 0 to the highest"},
+	{"waited", "for whose work it was that the stage waited for the device; the times are estimates"},
+	{"samples", "calls whose Python line was read; how the others are divided over lines is estimated"},
 	{"bars", "all of WALL; INSIDE is in the stages inside, which have their own rows"},
 	{"of wall", "what the probes add on all threads together; no thread is slowed by more"},
 	{"-", "not known, or nothing of it ended in the interval"},

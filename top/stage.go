@@ -20,7 +20,7 @@ type opened struct {
 // panel is one table about a stage; it has no lines where it has nothing to say.
 type panel func(*opened) []line
 
-var panels = []panel{partsPanel, callsPanel, threadsPanel}
+var panels = []panel{partsPanel, callsPanel, debtPanel, pythonPanel, threadsPanel}
 
 // stageLines are the panels of the open stage.
 func (s *screen) stageLines() []line {
@@ -135,10 +135,7 @@ func (o *opened) calls(in *span, st *correlate.Stage) []correlate.Named {
 
 // callsPanel is about driver functions.
 func callsPanel(o *opened) []line {
-	f, unit := &o.row.now, o.screen.unit
-	if math.IsNaN(f.mean) {
-		unit = perSecond // there are no iterations
-	}
+	f, unit := &o.row.now, o.unit()
 	calls := o.calls(o.screen.sample.now, o.now)
 	if len(calls) == 0 {
 		return []line{styled(dim, "No driver call ended in the interval.")}
@@ -166,6 +163,14 @@ func callsPanel(o *opened) []line {
 		{title: "GIL FREE"}, {title: "GIL HELD"}, {title: "MEAN", from: 74}, {title: "ALL MEAN", from: 82}, {title: "ERRORS", from: 92},
 	}, rows, o.screen.width)
 	return append([]line{head}, lines...)
+}
+
+// unit is what the numbers of the row's calls are for.
+func (o *opened) unit() unit {
+	if math.IsNaN(o.row.now.mean) {
+		return perSecond // there are no iterations
+	}
+	return o.screen.unit
 }
 
 // heldCell marks what keeps other threads from running Python.

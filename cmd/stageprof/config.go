@@ -25,7 +25,7 @@ const (
 
 // recordConfig is everything that the command line of record says.
 type recordConfig struct {
-	Agent agent.Config
+	Agent targetConfig
 
 	Output      string // the profile
 	Stages      string // the profile of the stages' wall time, "" for none
@@ -38,16 +38,12 @@ type recordConfig struct {
 	NoGPU       bool
 	Quiet       bool
 	Verbose     bool
-
-	mechanism string
-	stacks    string
-	syncDebt  bool
 }
 
 const fullHelp = "print all tables, also those of single spans, functions and threads"
 
 func (c *recordConfig) addFlags(f *pflag.FlagSet) {
-	addTargetFlags(f, &c.Agent, &c.mechanism)
+	c.Agent.addFlags(f, agent.PythonStacksSampled)
 	f.VarP((*durationValue)(&c.Agent.Duration), "duration", "d", "how long to record, 0: until interrupted")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
@@ -57,8 +53,6 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Agent.RegionSets, "regions", nil, "functions to show as callers of driver calls: "+strings.Join(agent.RegionSets(), ", "))
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
 	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
-	addStacksFlag(f, &c.stacks, agent.PythonStacksSampled)
-	f.BoolVar(&c.syncDebt, "sync-debt", true, "estimate whose work each wait for the device was for")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
@@ -66,24 +60,6 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&c.Quiet, "quiet", "q", false, "print warnings and errors only")
 	f.BoolVarP(&c.Verbose, "verbose", "v", false, "say what is being done")
 }
-
-// addTargetFlags adds the flags of all commands that attach to a process.
-func addTargetFlags(f *pflag.FlagSet, c *agent.Config, mechanism *string) {
-	f.IntVarP(&c.PID, "pid", "p", 0, "process to attach to")
-	f.StringVar(&c.Probes, "probes", "default", "which driver functions to time")
-	f.StringVar(mechanism, "mechanism", string(probe.Auto), "how to attach: "+list(probe.Mechanisms()))
-	f.StringVar(&c.StageMatch, "stage-match", "", "only stages whose name has a match of this `regexp`")
-	f.StringSliceVar(&c.StagesFrom, "stages-from", []string{agent.SourceMarkers}, "where stages come from: "+strings.Join(agent.Sources(), ", ")+", function:LIB:SYMBOL, usdt:LIB:PROVIDER:BEGIN,END")
-	f.BoolVar(&c.Wait, "wait", false, "wait for the process to load the CUDA driver")
-}
-
-// addStacksFlag adds the flag that chooses the calls whose Python stack is read.
-func addStacksFlag(f *pflag.FlagSet, stacks *string, unlessSaid agent.PythonStacks) {
-	f.StringVar(stacks, "python-stacks", string(unlessSaid), "of which calls to read the Python stack: "+list(agent.PythonStacksChoices()))
-}
-
-// errNoPID says that no process was named.
-var errNoPID = &usageError{errors.New("which process? give its id with --pid")}
 
 // completeFlags teaches the shell the values of flags.
 func completeFlags(cmd *cobra.Command, formats ...string) {
@@ -111,13 +87,10 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 // Validate checks everything that can be checked without a target. Its errors
 // are faults of the command line.
 func (c *recordConfig) Validate() error {
-	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
-	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
-	c.Agent.PythonStacks = agent.PythonStacks(c.stacks)
-	c.Agent.NoSyncDebt = !c.syncDebt
+	if err := c.Agent.Validate(); err != nil {
+		return err
+	}
 	switch {
-	case c.Agent.PID == 0:
-		return errNoPID
 	case c.Output == "":
 		return &usageError{errors.New("the output has no name")}
 	case c.Quiet && c.Verbose:
@@ -126,25 +99,7 @@ func (c *recordConfig) Validate() error {
 	if err := validateFormat(c.Format); err != nil {
 		return err
 	}
-	if err := c.validateFiles(); err != nil {
-		return err
-	}
-	return c.Agent.Validate()
-}
-
-// joinPairs undoes that flags are split at every comma, also at the one between
-// the two probes of a pair.
-func joinPairs(sources []string) []string {
-	var joined []string
-	for _, source := range sources {
-		last := len(joined) - 1
-		if last >= 0 && strings.HasPrefix(joined[last], agent.SourceUSDT+":") && !strings.Contains(joined[last], ",") {
-			joined[last] += "," + source
-			continue
-		}
-		joined = append(joined, source)
-	}
-	return joined
+	return c.validateFiles()
 }
 
 func (c *recordConfig) validateFiles() error {

@@ -182,7 +182,7 @@ func (r *recorder) record(ctx context.Context) error {
 	r.openGPU(ctx)
 	defer r.closeGPU()
 
-	c := r.config.Agent
+	c := r.config.Agent.Config
 	c.Version = versionString()
 	c.Command = os.Args
 	c.Log = r.log

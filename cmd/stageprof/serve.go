@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"stageprof/agent"
-	"stageprof/agent/probe"
 	"stageprof/gpu"
 	"stageprof/serve"
 )
@@ -66,7 +65,7 @@ token, or as the password of any user.`,
 
 // serveConfig is everything that the command line of serve says.
 type serveConfig struct {
-	Agent      agent.Config
+	Agent      targetConfig
 	Match      string
 	User       string
 	Follow     bool
@@ -77,15 +76,12 @@ type serveConfig struct {
 	Quiet      bool
 	Verbose    bool
 
-	mechanism string
-	stacks    string
-	pattern   *regexp.Regexp // nil without Match
-	uid       int            // agent.AnyUser without User
+	pattern *regexp.Regexp // nil without Match
+	uid     int            // agent.AnyUser without User
 }
 
 func (c *serveConfig) addFlags(f *pflag.FlagSet) {
-	addTargetFlags(f, &c.Agent, &c.mechanism)
-	addStacksFlag(f, &c.stacks, agent.PythonStacksOff)
+	c.Agent.addFlags(f, agent.PythonStacksOff)
 	f.StringVar(&c.Match, "match", "", "attach to the process whose name or command line has a match of this `regexp`")
 	f.StringVar(&c.User, "user", "", "with --match: only processes of this user, `name|id`")
 	f.BoolVar(&c.Follow, "follow", false, "wait for a process that matches, and record the next one when it has ended")
@@ -100,9 +96,7 @@ func (c *serveConfig) addFlags(f *pflag.FlagSet) {
 // Validate checks everything that can be checked without a target. Its errors
 // are faults of the command line.
 func (c *serveConfig) Validate() error {
-	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
-	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
-	c.Agent.PythonStacks = agent.PythonStacks(c.stacks)
+	c.Agent.complete()
 	c.Agent.Live = true
 	switch {
 	case c.Agent.PID == 0 && c.Match == "":
@@ -122,7 +116,7 @@ func (c *serveConfig) Validate() error {
 	if err := c.findUser(); err != nil {
 		return &usageError{err}
 	}
-	check := c.Agent
+	check := c.Agent.Config
 	if c.Match != "" {
 		pattern, err := regexp.Compile(c.Match)
 		if err != nil {
@@ -198,7 +192,7 @@ func (c *serveConfig) run(parent context.Context, stderr io.Writer) error {
 // open finds the process and attaches to it.
 func (c *serveConfig) open(log *slog.Logger) serve.Opener {
 	return func(ctx context.Context) (serve.Session, error) {
-		config := c.Agent
+		config := c.Agent.Config
 		config.Log, config.Version, config.Command = log, versionString(), os.Args
 		if c.pattern != nil {
 			pid, err := agent.Find(c.pattern, c.uid)

@@ -303,6 +303,8 @@ func TestServeTrouble(t *testing.T) {
 	}{
 		"port in use":      {[]string{"--pid", pid, "--listen", taken.Addr().String()}, 1, []string{"address already in use"}},
 		"nobody":           {[]string{"--pid", "4194305"}, 1, []string{"no such process"}},
+		"pair of probes":   {[]string{"--pid", "4194305", "--stages-from", "usdt:lib.so:p:begin,end,nvtx", "--sync-debt=false", "--python-stacks", "off"}, 1, []string{"no such process"}},
+		"unknown stacks":   {[]string{"--pid", pid, "--python-stacks", "some"}, 2, []string{"sampled"}},
 		"nobody matches":   {[]string{"--match", "no process is called this"}, 1, []string{"no process that has mapped"}},
 		"two match":        {[]string{"--match", both}, 1, []string{"more than one", pid, strconv.Itoa(q.PID)}},
 		"open token":       {[]string{"--pid", pid, "--token-file", file("open", "x", 0o644)}, 1, []string{"chmod 600"}},

@@ -12,40 +12,34 @@ import (
 	"github.com/spf13/pflag"
 
 	"stageprof/agent"
-	"stageprof/agent/probe"
 	"stageprof/top"
 )
 
 // topConfig is everything that the command line of top says.
 type topConfig struct {
-	Agent    agent.Config
+	Agent    targetConfig
 	Interval time.Duration
 	Once     bool
-
-	mechanism string
 }
 
 func (c *topConfig) addFlags(f *pflag.FlagSet) {
-	addTargetFlags(f, &c.Agent, &c.mechanism)
+	c.Agent.addFlags(f, agent.PythonStacksSampled)
 	f.DurationVarP(&c.Interval, "interval", "i", top.DefaultInterval, "how often to draw anew")
 	f.BoolVar(&c.Once, "once", false, "print one frame as plain text after one interval, and exit")
 }
 
 // Validate checks everything that can be checked without a target.
 func (c *topConfig) Validate() error {
-	c.Agent.StagesFrom = joinPairs(c.Agent.StagesFrom)
-	c.Agent.Mechanism = probe.Mechanism(c.mechanism)
-	c.Agent.PythonStacks = agent.PythonStacksOff // there is no place for them on the screen
-	c.Agent.NoSyncDebt = true                    // the screen does not show it
+	if err := c.Agent.Validate(); err != nil {
+		return err
+	}
 	switch {
-	case c.Agent.PID == 0:
-		return errNoPID
 	case c.Interval < top.LeastInterval:
 		return &usageError{fmt.Errorf("interval %v is shorter than %v", c.Interval, top.LeastInterval)}
 	case c.Interval > top.MostInterval:
 		return &usageError{fmt.Errorf("interval %v is longer than %v", c.Interval, top.MostInterval)}
 	}
-	return c.Agent.Validate()
+	return nil
 }
 
 func newTopCmd() *cobra.Command {
@@ -55,7 +49,8 @@ func newTopCmd() *cobra.Command {
 		Short: "Watch a running process's stages on the terminal",
 		Long: `Top attaches to a running process as record does, and shows where its stages spend
 their wall time while it runs: per iteration or per second, now and since the start,
-with a table of calls and threads for each stage. ? shows the keys. Nothing is written.
+with tables of a stage's calls, waits, lines of Python, and threads. ? shows the keys.
+Nothing is written.
 
 The process is never stopped. When it exits, the last screen stays until q. Quitting
 takes the probes off.
@@ -92,7 +87,7 @@ func (c *topConfig) run(cmd *cobra.Command) error {
 	console := newConsole(cmd.ErrOrStderr())
 	defer console.setStatus("")
 
-	config := c.Agent
+	config := c.Agent.Config
 	config.Live = true
 	config.Version, config.Command = versionString(), os.Args
 	var attached atomic.Bool // from then on the terminal is the screen's

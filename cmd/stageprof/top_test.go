@@ -177,9 +177,11 @@ func TestTop(t *testing.T) {
 	term.wantNot("drafter_wait")
 	term.press("Enter")
 	term.press("Enter")
-	term.want("cuStreamSynchronize", "target-0", "target-1")
+	term.want("cuStreamSynchronize", "WAITED FOR")
+	term.press("End")
+	term.want("PYTHON LINE", "Pipeline.target_loop", "target-0", "target-1")
 	term.press("Escape")
-	term.wantNot("cuStreamSynchronize")
+	term.wantNot("PYTHON LINE")
 	term.press("Escape")
 	term.want("drafter_wait")
 
@@ -293,9 +295,10 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// Top takes the sources of stages that record does.
-func TestTopStagesFromAPair(t *testing.T) {
-	wantTrouble(t, command(t, "top", "--once", "--pid=4194305", "--stages-from=usdt:lib.so:p:begin,end,nvtx"), "no such process")
+// Top takes the options of record that say what to attach to.
+func TestTopTargetOptions(t *testing.T) {
+	wantTrouble(t, command(t, "top", "--once", "--pid=4194305", "--stages-from=usdt:lib.so:p:begin,end,nvtx",
+		"--sync-debt=false", "--python-stacks=off"), "no such process")
 }
 
 func TestTopUsage(t *testing.T) {
