@@ -132,7 +132,7 @@ func addTimes(sums map[string]stageTimes, key string, s stageTimes) {
 
 func TestSnapshotsSumToTheRecording(t *testing.T) {
 	p := simtest.Start(t, simtest.Tester(t, "calls",
-		"--threads", "8", "--calls", "40000", "--stages", "16", "--markers", simtest.Markers(t)))
+		"--threads", "8", "--calls", "40000", "--stages", "3", "--markers", simtest.Markers(t)))
 	p.WaitLine("up")
 	l := openLive(t, p.PID)
 	before := l.snapshot()

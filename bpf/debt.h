@@ -647,11 +647,13 @@ static __always_inline u64 context_number(u64 handle)
     if (!handle)
         return 0;
     number = __sync_fetch_and_add(&next_context, 1);
-    if (number > 255 || bpf_map_update_elem(&contexts, &handle, &number, BPF_NOEXIST)) {
-        count(LOST_DEBT_CONTEXT);
-        return 0;
-    }
-    return number;
+    if (number <= 255 && !bpf_map_update_elem(&contexts, &handle, &number, BPF_NOEXIST))
+        return number;
+    known = bpf_map_lookup_elem(&contexts, &handle); /* another thread was faster */
+    if (known)
+        return *known;
+    count(LOST_DEBT_CONTEXT);
+    return 0;
 }
 
 /* Its handle may stand for another stream next; what it still had before it is

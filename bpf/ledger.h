@@ -108,12 +108,13 @@ static __always_inline void switched_out(struct thread_state *state, struct task
 {
     u64 now = bpf_ktime_get_ns();
 
-    state->off_since = now;
     state->woken = 0;
-    if (state->busy)
-        return;
-    charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
-    state->off_part = off_cpu_part(task, preempted);
+    if (!state->busy) {
+        charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
+        state->off_part = off_cpu_part(task, preempted);
+    }
+    barrier();
+    state->off_since = now;
 }
 
 /* Also called on behalf of a thread that is off the CPU when the window ends. */
@@ -136,6 +137,7 @@ static __always_inline void switched_in(struct thread_state *state)
     if (!state->off_since)
         return;
     off_until(state, bpf_ktime_get_ns());
+    barrier();
     state->off_since = 0;
     state->woken = 0;
 }

@@ -630,9 +630,9 @@ type ProbeThreadState struct {
 	Frames      uint32
 	FrameSp     uint64
 	FrameBack   uint64
-	Mark        uint64
 	OffSince    uint64
 	Woken       uint64
+	Mark        uint64
 	OffTotal    uint64
 	Deferred    uint64
 	OffPart     uint32

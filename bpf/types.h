@@ -655,10 +655,12 @@ struct thread_state {
     u64 frame_sp;   /* of the innermost one; 0 when there is none */
     u64 frame_back; /* its return address */
 
-    /* Where the thread's time goes. */
-    u64 mark;      /* time up to here is accounted */
+    /* Where the thread's time goes. Who copies the record while it is being changed
+     * reads in this order, and time that is accounted is written before what the
+     * thread does since: so no time is taken for what comes after it. */
     u64 off_since; /* 0 while running */
     u64 woken;     /* 0 while running or asleep */
+    u64 mark;      /* time up to here is accounted */
     u64 off_total; /* time off the CPU inside the window */
     u64 deferred;  /* time off the CPU inside one of our programs, not yet accounted */
     u32 off_part;  /* what it is off the CPU for */
