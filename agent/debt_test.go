@@ -76,7 +76,6 @@ type debtTest struct {
 	name   string
 	orders []string
 	want   map[debtKey]debtCount
-	losses map[string]uint64
 }
 
 const (

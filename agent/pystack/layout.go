@@ -71,7 +71,7 @@ type TextLayout struct {
 type BytesLayout struct{ Size, Data uint64 }
 
 // ErrLayout is wrapped by the errors of [Find].
-var ErrLayout = errors.New("Python stacks can't be read")
+var ErrLayout = errors.New("the frames of Python can't be read")
 
 var (
 	text8   = TextLayout{Length: 16, Hash: 24, State: 32, Kind: 2, ASCII: 48, Wide: 72}
