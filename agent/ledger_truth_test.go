@@ -293,9 +293,7 @@ func TestCaseC22GILWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectPartition(t, got)
-			if len(got.Losses) > 0 {
-				t.Errorf("losses: %+v", got.Losses)
-			}
+			expectNoLosses(t, got)
 			expectHolder(t, got, p.Truth(), rounds)
 			expectBeat(t, onlySpan(t, got, "beat").Parts, measured)
 			expectQueue(t, onlySpan(t, got, "queue").Parts, measured)
@@ -433,9 +431,7 @@ func runPipeline(t *testing.T, length time.Duration) (*recording.Recording, []ow
 func TestPipelineTimes(t *testing.T) {
 	got, own := runPipeline(t, pipelineTime(t))
 	expectPartition(t, got)
-	if len(got.Losses) > 0 {
-		t.Errorf("losses: %+v", got.Losses)
-	}
+	expectNoLosses(t, got)
 	if len(own) == 0 {
 		t.Fatal("the pipeline had no stages: the test shows nothing")
 	}

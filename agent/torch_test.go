@@ -178,9 +178,7 @@ func TestTorchStagesWithoutMarkers(t *testing.T) {
 			t.Errorf("%d launches in stage %q", c.Count, path)
 		}
 	}
-	if len(got.Losses) > 0 {
-		t.Errorf("losses: %+v", got.Losses)
-	}
+	expectNoLosses(t, got)
 }
 
 // Of PyTorch's ranges only those asked for are stages; the others are still paired.

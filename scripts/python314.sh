@@ -68,6 +68,6 @@ else
     python=$DIR/python
     [ -e "$DIR/root" ] || unpack >&2
     wrap
-    make --no-print-directory -s -C marker python PYTHON="$python" PYTHON_INCLUDE="$DIR/root/usr/include/python3.14" >&2
+    make --no-print-directory -s -C marker python PYTHON="$python" PYTHON_INCLUDE="$DIR/root/usr/include/python3.14 $DIR/root/usr/include" >&2
 fi
 echo "$python"
