@@ -17,6 +17,6 @@ make --no-print-directory -C marker test test-python || failed=1
 
 # Not cached: what these tests test lies in build/ and in the kernel too.
 # shellcheck disable=SC2086 # TESTFLAGS is a list of words
-go test -json -count=1 -timeout 15m ${TESTFLAGS:-} ./... |
+go test -json -count=1 -timeout 45m ${TESTFLAGS:-} ./... |
     "$PYTHON" scripts/testreport.py ${CI:+--allowed-skips .ci/allowed-skips} || failed=1
 exit "$failed"
