@@ -76,29 +76,29 @@ __noinline int append_utf8(struct stage_name *name, u32 length, u32 character)
         return -1;
     if (character > 0x10ffff || character >> 11 == 0xd800 >> 11)
         character = NO_CHARACTER;
-    barrier_var(at);
+    barrier_var(at); /* so that it is this whose bounds older verifiers learn below */
     if (character < 0x80) {
-        if (at + 1 >= NAME_SIZE)
+        if (at >= NAME_SIZE - 1)
             return -1;
         name->text[at] = character;
         return at + 1;
     }
     if (character < 0x800) {
-        if (at + 2 >= NAME_SIZE)
+        if (at >= NAME_SIZE - 2)
             return -1;
         name->text[at] = 0xc0 | character >> 6;
         name->text[at + 1] = 0x80 | (character & 0x3f);
         return at + 2;
     }
     if (character < 0x10000) {
-        if (at + 3 >= NAME_SIZE)
+        if (at >= NAME_SIZE - 3)
             return -1;
         name->text[at] = 0xe0 | character >> 12;
         name->text[at + 1] = 0x80 | (character >> 6 & 0x3f);
         name->text[at + 2] = 0x80 | (character & 0x3f);
         return at + 3;
     }
-    if (at + 4 >= NAME_SIZE)
+    if (at >= NAME_SIZE - 4)
         return -1;
     name->text[at] = 0xf0 | character >> 18;
     name->text[at + 1] = 0x80 | (character >> 12 & 0x3f);
