@@ -61,7 +61,7 @@ kernel() {
         names="$package $(apt cache depends "$package" | sed -n 's/.*Depends: \(linux-binary-[^ ]*\)/\1/p')"
         # shellcheck disable=SC2086 # a list
         (cd "$HOME_DIR/unpack" && apt get download $names >/dev/null && for deb in *.deb; do dpkg-deb -x "$deb" .; done)
-        mv "$HOME_DIR"/unpack/boot/vmlinuz-* "$image"
+        mv "$(find "$HOME_DIR/unpack" -name 'vmlinuz*' -type f | head -n 1)" "$image"
         rm -rf "$HOME_DIR/unpack"
     fi
     echo "$image"
