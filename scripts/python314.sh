@@ -20,7 +20,7 @@ apt() {
         -o "Dir::State::Lists=$DIR/lists" -o "Dir::Cache=$DIR/cache" "$@"
 }
 
-# unpack: the packages' files in root. The source of packages is this machine's.
+# unpack: the packages' files. The source of packages is this machine's.
 unpack() {
     local site deb
     site=$(apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
@@ -36,7 +36,7 @@ unpack() {
     for deb in "$DIR"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$DIR/new"
     done
-    mv "$DIR/new" "$DIR/root"
+    mv "$DIR/new" "$DIR/files"
     rm -rf "$DIR"/{lists,cache,debs}
 }
 
@@ -44,8 +44,8 @@ unpack() {
 wrap() {
     cat >"$DIR/python.new" <<WRAPPER
 #!/bin/sh
-PYTHONHOME=$DIR/root/usr exec $DIR/root/usr/lib64/ld-linux-x86-64.so.2 \
-    --library-path $DIR/root/usr/lib/x86_64-linux-gnu $DIR/root/usr/bin/python3.14 "\$@"
+PYTHONHOME=$DIR/files/usr exec $DIR/files/usr/lib64/ld-linux-x86-64.so.2 \
+    --library-path $DIR/files/usr/lib/x86_64-linux-gnu $DIR/files/usr/bin/python3.14 "\$@"
 WRAPPER
     chmod +x "$DIR/python.new"
     mv "$DIR/python.new" "$DIR/python"
@@ -66,8 +66,8 @@ if installed; then
     make --no-print-directory -s -C marker python PYTHON="$python" >&2
 else
     python=$DIR/python
-    [ -e "$DIR/root" ] || unpack >&2
+    [ -e "$DIR/files" ] || unpack >&2
     wrap
-    make --no-print-directory -s -C marker python PYTHON="$python" PYTHON_INCLUDE="$DIR/root/usr/include/python3.14 $DIR/root/usr/include" >&2
+    make --no-print-directory -s -C marker python PYTHON="$python" PYTHON_INCLUDE="$DIR/files/usr/include/python3.14 $DIR/files/usr/include" >&2
 fi
 echo "$python"
