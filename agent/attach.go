@@ -15,10 +15,8 @@ import (
 
 	"stageprof/agent/calibrate"
 	"stageprof/agent/elfsym"
-	"stageprof/agent/gil"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
-	"stageprof/bpf"
 )
 
 // calibrate measures the probes' cost. Without it durations are reported as
@@ -47,62 +45,6 @@ func (s *Session) calibrate(ctx context.Context) error {
 	}
 	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
 	return nil
-}
-
-func (s *Session) load() error {
-	spec, err := bpf.LoadProbe()
-	if err != nil {
-		return fmt.Errorf("reading the programs: %w", err)
-	}
-	probe.Prepare(spec, s.mechanism)
-	s.prepareAllocations(spec)
-	if s.config.PythonStacks == PythonStacksAll {
-		spec.Maps["python_samples"].MaxEntries = roomForAll
-	}
-	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
-		return fmt.Errorf("setting the target: %w", err)
-	}
-	if err := s.prepareStageMatch(spec); err != nil {
-		return err
-	}
-	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
-		return fmt.Errorf("switching sync debt: %w", err)
-	}
-	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
-		return fmt.Errorf("loading the programs: %w", err)
-	}
-	spans, err := newSpanReader(s.objects.Spans, s.config.Live)
-	if err != nil {
-		return err
-	}
-	s.spans = spans
-	if s.samples, err = newSampleReader(s.objects.PythonSamples); err != nil {
-		return err
-	}
-	return errors.Join(s.setStageMatch(), s.setPython())
-}
-
-// setPython tells the kernel side how to read the interpreter that the plan is
-// about.
-func (s *Session) setPython() error {
-	return errors.Join(s.setGIL(s.plan.Python), s.setStacks(s.plan.Python))
-}
-
-var gilReadings = map[gil.Method]bpf.ProbeGilReading{
-	gil.None:               bpf.ProbeGilReadingGIL_METHOD_NONE,
-	gil.Unknown:            bpf.ProbeGilReadingGIL_METHOD_UNKNOWN,
-	gil.ThreadLocal:        bpf.ProbeGilReadingGIL_METHOD_THREAD_LOCAL,
-	gil.CurrentThreadState: bpf.ProbeGilReadingGIL_METHOD_CURRENT_THREAD_STATE,
-}
-
-func (s *Session) setGIL(plan gil.Plan) error {
-	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
-		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
-		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
-		LockStart: plan.LockStart, LockEnd: plan.LockEnd,
-	})
-	// The method last: the programs may be running.
-	return errors.Join(err, s.objects.GilMethod.Set(uint32(gilReadings[plan.Method])))
 }
 
 // attachAll puts the probes in, in the order that loses nothing: a thread's

@@ -18,7 +18,7 @@ import (
 )
 
 // Session is one recording in progress. Its steps are in the order of their
-// files: session.go, attach.go, watch.go, snapshot.go, drain.go.
+// files: session.go, load.go, attach.go, watch.go, snapshot.go, drain.go.
 //
 // Its methods may be called by several goroutines at once, but Wait by one.
 type Session struct {

@@ -148,8 +148,12 @@ static __always_inline enum step next_state(struct python_state *p, u64 tp)
     return STEP_ON;
 }
 
-static __always_inline enum step walk_on(struct python_state *p, u64 tp)
+/* A function of its own for the verifier, which goes through the loop around it
+ * step by step. */
+__noinline int walk_on(struct python_state *p, u64 tp)
 {
+    if (!p)
+        return STEP_FAILED;
     if (p->walk.state)
         return next_state(p, tp);
     if (p->walk.interpreter)
@@ -175,7 +179,7 @@ __noinline int python_find(struct python_state *p, u64 tp)
         return 0;
     p->walk.interpreter = p->walk.newest;
     for (u32 i = 0; i < THREAD_HOPS; i++) {
-        enum step step = walk_on(p, tp);
+        int step = walk_on(p, tp);
 
         if (step != STEP_ON)
             return step == STEP_DONE ? 0 : -1;
@@ -218,33 +222,38 @@ static __always_inline int add_frame(struct python_state *p, u64 code, u64 instr
     return code_stamp(&frame->stamp, p);
 }
 
-/* Fills in the sample's frames. A function of its own, so that the verifier
- * looks at it once. */
-__noinline int python_frames(struct python_state *p, u64 tp)
+/* Adds the frame that the walk is at, if it is a function's, and goes on to its
+ * caller. A function of its own for the verifier, as above. */
+__noinline int python_frame(struct python_state *p)
 {
-    u64 frame, code, instruction;
+    u64 code, instruction;
     u32 copy = 0;
 
+    if (!p || python_load(p, p->walk.frame, python.frame_size))
+        return -1;
+    code = loaded(p, python.frame_code) & ~REFERENCE_MARKS;
+    instruction = loaded(p, python.frame_instruction);
+    p->walk.frame = loaded(p, python.frame_previous);
+    if (python.frame_owner && loaded_u8(p, python.frame_owner) >= FRAME_OWNED_BY_C)
+        return 0;
+    if (python.frame_copy)
+        copy = loaded_u32(p, python.frame_copy);
+    return add_frame(p, code, instruction, copy);
+}
+
+/* Fills in the sample's frames. */
+__noinline int python_frames(struct python_state *p, u64 tp)
+{
     if (!p)
         return -1;
     p->sample.frames_len = 0;
     p->sample.cut = 0;
     if (python_find(p, tp))
         return -1;
-    frame = p->walk.frame;
     for (u32 i = 0; i < FRAME_HOPS; i++) {
-        if (!frame || p->sample.cut)
+        if (!p->walk.frame || p->sample.cut)
             return 0;
-        if (python_load(p, frame, python.frame_size))
-            return -1;
-        code = loaded(p, python.frame_code) & ~REFERENCE_MARKS;
-        instruction = loaded(p, python.frame_instruction);
-        frame = loaded(p, python.frame_previous);
-        if (python.frame_owner && loaded_u8(p, python.frame_owner) >= FRAME_OWNED_BY_C)
-            continue;
-        if (python.frame_copy)
-            copy = loaded_u32(p, python.frame_copy);
-        if (add_frame(p, code, instruction, copy))
+        if (python_frame(p))
             return -1;
     }
     p->sample.cut = 1;

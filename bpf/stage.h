@@ -341,35 +341,52 @@ static __always_inline void stage_forget(struct thread_state *state, u32 excess)
     state->markers -= n;
 }
 
-/* Makes the stack hold `want` markers, with what the slot says. */
-__noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool seeding)
+/* Takes off one marker of those beyond `want`, or all that are only counted. */
+__noinline int stage_drop(struct thread_state *state, u32 want)
+{
+    if (!state)
+        return 0;
+    stage_forget(state, state->markers - want);
+    if (state->markers > want) {
+        count(LOST_MARKER);
+        stage_pop(state, state->mark, true);
+    }
+    return 0;
+}
+
+/* Pushes the slot's stage that comes next after those on the stack. */
+__noinline int stage_restore(struct thread_state *state, u64 slot, bool seeding)
 {
     struct slot *s = (void *)slot;
     struct slot_open open;
+
+    if (!state)
+        return 0;
+    if (bpf_probe_read_user(&open, sizeof(open), &s->open[state->markers])) {
+        count(LOST_NAME_UNREADABLE);
+        open.name = matching ? NAME_HIDDEN : NAME_OTHER;
+        open.begin = ~0ULL;
+    } else {
+        open.name = marker_name(open.name);
+    }
+    stage_push_found(state, open.name, open.begin, seeding);
+    return 0;
+}
+
+/* Makes the stack hold `want` markers, with what the slot says. What the loops
+ * do is in functions of their own for the verifier, as above. */
+__noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool seeding)
+{
     u32 rest;
 
     if (!state)
         return 0;
-    for (int i = 0; i <= MAX_DEPTH && state->markers > want; i++) {
-        stage_forget(state, state->markers - want);
-        if (state->markers <= want)
-            break;
-        count(LOST_MARKER);
-        stage_pop(state, state->mark, true);
-    }
+    for (int i = 0; i <= MAX_DEPTH && state->markers > want; i++)
+        stage_drop(state, want);
     for (int i = 0; i < SLOT_DEPTH; i++) {
-        u32 markers = state->markers;
-
-        if (markers >= want || markers >= SLOT_DEPTH || state->depth >= MAX_DEPTH)
+        if (state->markers >= want || state->markers >= SLOT_DEPTH || state->depth >= MAX_DEPTH)
             break;
-        if (bpf_probe_read_user(&open, sizeof(open), &s->open[markers])) {
-            count(LOST_NAME_UNREADABLE);
-            open.name = matching ? NAME_HIDDEN : NAME_OTHER;
-            open.begin = ~0ULL;
-        } else {
-            open.name = marker_name(open.name);
-        }
-        stage_push_found(state, open.name, open.begin, seeding);
+        stage_restore(state, slot, seeding);
     }
     /* Beyond what either side remembers, only the number is kept. */
     rest = want > state->markers ? want - state->markers : 0;

@@ -72,7 +72,7 @@ func (c *child) measure(mechanism probe.Mechanism, filter bool, classes []elfsym
 			return nil, err
 		}
 	}
-	objects, err := c.load(mechanism)
+	objects, err := c.load(mechanism, "driver_entry", "driver_return")
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func (c *child) quietest(i, calls int) (float64, error) {
 	return best, nil
 }
 
-// load loads the recording's own programs for the child, with small tables.
-func (c *child) load(mechanism probe.Mechanism) (*bpf.ProbeObjects, error) {
+// load loads programs of the recording's own for the child, with small tables.
+func (c *child) load(mechanism probe.Mechanism, programs ...string) (*bpf.ProbeObjects, error) {
 	spec, err := bpf.LoadProbe()
 	if err != nil {
 		return nil, fmt.Errorf("reading the programs: %w", err)
@@ -134,7 +134,7 @@ func (c *child) load(mechanism probe.Mechanism) (*bpf.ProbeObjects, error) {
 		return nil, err
 	}
 	var objects bpf.ProbeObjects
-	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+	if err := bpf.LoadSelected(spec, &objects, programs...); err != nil {
 		return nil, fmt.Errorf("loading the programs: %w", err)
 	}
 	// Reads as many words as the method of CPython 3.11 does.

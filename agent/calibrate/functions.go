@@ -41,7 +41,7 @@ func (c *child) measureFunctions(mechanism probe.Mechanism, filter bool) (Functi
 			return FunctionCost{}, err
 		}
 	}
-	objects, err := c.load(mechanism)
+	objects, err := c.load(mechanism, "function_entry", "function_exit")
 	if err != nil {
 		return FunctionCost{}, err
 	}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"stageprof/agent/gil"
+	"stageprof/agent/probe"
+	"stageprof/bpf"
+)
+
+// programs names the programs that the recording can need. The others would make
+// attaching last longer.
+func (s *Session) programs() []string {
+	names := []string{
+		"driver_entry", "driver_return", "autograd_hit", "loader_hit",
+		"on_switch", "on_wakeup", "on_new", "on_rename", "on_exit", "on_exec",
+		"init_threads", "peek_threads", "dump_threads",
+	}
+	for _, of := range []struct {
+		programs []string
+		wanted   bool
+	}{
+		{[]string{"driver_notice"}, !s.config.NoSyncDebt},
+		{[]string{"marker_hit"}, slices.Contains(s.config.StagesFrom, SourceMarkers)},
+		{[]string{"range_hit"}, slices.ContainsFunc(s.config.StagesFrom, isRangeSource)},
+		{[]string{"function_entry", "function_exit", "catch_hit"}, len(s.functionPatterns) > 0},
+		{[]string{"allocation_hit"}, s.config.Allocations},
+	} {
+		if of.wanted {
+			names = append(names, of.programs...)
+		}
+	}
+	return names
+}
+
+func isRangeSource(source string) bool {
+	return source != SourceMarkers && !strings.HasPrefix(source, functionPrefix)
+}
+
+// load loads the programs and tells them of the target.
+func (s *Session) load() error {
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		return fmt.Errorf("reading the programs: %w", err)
+	}
+	probe.Prepare(spec, s.mechanism)
+	s.prepareAllocations(spec)
+	if s.config.PythonStacks == PythonStacksAll {
+		spec.Maps["python_samples"].MaxEntries = roomForAll
+	}
+	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
+		return fmt.Errorf("setting the target: %w", err)
+	}
+	if err := s.prepareStageMatch(spec); err != nil {
+		return err
+	}
+	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
+		return fmt.Errorf("switching sync debt: %w", err)
+	}
+	if err := bpf.LoadSelected(spec, &s.objects, s.programs()...); err != nil {
+		return fmt.Errorf("loading the programs: %w", err)
+	}
+	spans, err := newSpanReader(s.objects.Spans, s.config.Live)
+	if err != nil {
+		return err
+	}
+	s.spans = spans
+	if s.samples, err = newSampleReader(s.objects.PythonSamples); err != nil {
+		return err
+	}
+	return errors.Join(s.setStageMatch(), s.setPython())
+}
+
+// setPython tells the kernel side how to read the interpreter that the plan is
+// about.
+func (s *Session) setPython() error {
+	return errors.Join(s.setGIL(s.plan.Python), s.setStacks(s.plan.Python))
+}
+
+var gilReadings = map[gil.Method]bpf.ProbeGilReading{
+	gil.None:               bpf.ProbeGilReadingGIL_METHOD_NONE,
+	gil.Unknown:            bpf.ProbeGilReadingGIL_METHOD_UNKNOWN,
+	gil.ThreadLocal:        bpf.ProbeGilReadingGIL_METHOD_THREAD_LOCAL,
+	gil.CurrentThreadState: bpf.ProbeGilReadingGIL_METHOD_CURRENT_THREAD_STATE,
+}
+
+func (s *Session) setGIL(plan gil.Plan) error {
+	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
+		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
+		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
+		LockStart: plan.LockStart, LockEnd: plan.LockEnd,
+	})
+	// The method last: the programs may be running.
+	return errors.Join(err, s.objects.GilMethod.Set(uint32(gilReadings[plan.Method])))
+}

@@ -1,0 +1,39 @@
+package bpf
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLoadSelected(t *testing.T) {
+	spec, err := LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects ProbeObjects
+	if err := LoadSelected(spec, &objects, "loader_hit", "peek_threads"); err != nil {
+		t.Fatal(err)
+	}
+	defer objects.Close()
+	if objects.LoaderHit == nil || objects.PeekThreads == nil {
+		t.Error("a program that was named is not loaded")
+	}
+	if objects.DriverEntry != nil || objects.MarkerHit != nil {
+		t.Error("a program that was not named is loaded")
+	}
+	if objects.Calls == nil || objects.WindowStart == nil {
+		t.Error("the maps and variables are not there")
+	}
+}
+
+func TestLoadSelectedUnknown(t *testing.T) {
+	spec, err := LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects ProbeObjects
+	err = LoadSelected(spec, &objects, "loader_hit", "driver_exit")
+	if err == nil || !strings.Contains(err.Error(), `"driver_exit"`) {
+		t.Errorf("got %v, want an error that names the program", err)
+	}
+}
