@@ -81,6 +81,9 @@ func (c *child) measure(mechanism probe.Mechanism, filter bool, classes []elfsym
 	if err != nil {
 		return nil, err
 	}
+	if err := c.open(objects); err != nil {
+		return nil, errors.Join(err, links.Close())
+	}
 	result := Result{}
 	for _, i := range wanted {
 		cost, err := c.probed(objects, i, plain[i])
@@ -137,15 +140,17 @@ func (c *child) load(mechanism probe.Mechanism, programs ...string) (*bpf.ProbeO
 	if err := bpf.LoadSelected(spec, &objects, programs...); err != nil {
 		return nil, fmt.Errorf("loading the programs: %w", err)
 	}
-	// Reads as many words as the method of CPython 3.11 does.
-	if err := errors.Join(
+	return &objects, nil
+}
+
+// open opens the window for programs that read as many words of the child as
+// the GIL's method of CPython 3.11 does.
+func (c *child) open(objects *bpf.ProbeObjects) error {
+	return errors.Join(
 		objects.Gil.Set(bpf.ProbeGilPlan{Address: c.data}),
 		objects.GilMethod.Set(uint32(bpf.ProbeGilReadingGIL_METHOD_CURRENT_THREAD_STATE)),
 		objects.WindowStart.Set(monotonic()),
-	); err != nil {
-		return nil, errors.Join(err, objects.Close())
-	}
-	return &objects, nil
+	)
 }
 
 func (c *child) attach(objects *bpf.ProbeObjects, mechanism probe.Mechanism, filter bool, wanted []int) (*probe.Links, error) {

@@ -50,6 +50,9 @@ func (c *child) measureFunctions(mechanism probe.Mechanism, filter bool) (Functi
 	if err != nil {
 		return FunctionCost{}, err
 	}
+	if err := c.open(objects); err != nil {
+		return FunctionCost{}, errors.Join(err, links.Close())
+	}
 	for i := range functionStubs {
 		if added[i], err = c.followed(objects, i); err != nil {
 			return FunctionCost{}, errors.Join(err, links.Close())
