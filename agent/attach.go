@@ -277,6 +277,11 @@ func (s *Session) attachDriver(d DriverPlan) error {
 		s.drivers[imageOf(d.Image)] = true
 		return nil
 	}
+	if len(s.symbols)+len(d.Sites) > probe.MaxSymbols {
+		s.drivers[imageOf(d.Image)] = true
+		s.warnings = append(s.warnings, fmt.Sprintf("calls of %q are not seen: %d functions of other drivers are probed", d.Path, len(s.symbols)))
+		return nil
+	}
 	points := probe.Points(d.Sites, len(s.symbols), !s.config.NoSyncDebt)
 	for _, site := range d.Sites {
 		s.symbols = append(s.symbols, probedSymbol{site, d.Image})

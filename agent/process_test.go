@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
 	"stageprof/agent/probe"
@@ -21,6 +24,27 @@ type agentRequest struct {
 	PID    int
 	Probes string
 	Output string // where the Recording goes
+	Limits agentLimits
+
+	Duration time.Duration // 0: until its standard input ends
+}
+
+// agentLimits bound what an agent's process may use. 0: as this process.
+type agentLimits struct {
+	Descriptors uint64
+	Memory      uint64 // bytes of address space
+}
+
+func (l agentLimits) apply() error {
+	for resource, limit := range map[int]uint64{unix.RLIMIT_NOFILE: l.Descriptors, unix.RLIMIT_AS: l.Memory} {
+		if limit == 0 {
+			continue
+		}
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const agentEnvironment = "STAGEPROF_TEST_AGENT"
@@ -45,13 +69,16 @@ func obeyRequest(text []byte) error {
 	if err := json.Unmarshal(text, &request); err != nil {
 		return err
 	}
+	if err := request.Limits.apply(); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
 	r, err := agent.Record(ctx, agent.Config{
-		PID: request.PID, Probes: request.Probes, Mechanism: probe.UprobeMulti,
+		PID: request.PID, Probes: request.Probes, Mechanism: probe.UprobeMulti, Duration: request.Duration,
 		Ready: func() error { _, err := fmt.Println("live"); return err },
 	})
 	if err != nil {
@@ -75,17 +102,25 @@ type agentProcess struct {
 // returns.
 func startAgent(t *testing.T, pid int) *agentProcess {
 	t.Helper()
+	a := launchAgent(t, pid, agentRequest{})
+	a.WaitLine("live")
+	return a
+}
+
+// launchAgent is startAgent without the wait, with more to ask for.
+func launchAgent(t *testing.T, pid int, request agentRequest) *agentProcess {
+	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	output := filepath.Join(t.TempDir(), "recording")
-	request, err := json.Marshal(agentRequest{PID: pid, Probes: "all", Output: output})
+	request.PID, request.Probes, request.Output = pid, "all", output
+	text, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := simtest.Start(t, simtest.Command{Path: executable}.With(agentEnvironment+"="+string(request)))
-	process.WaitLine("live")
+	process := simtest.Start(t, simtest.Command{Path: executable}.With(agentEnvironment+"="+string(text)))
 	return &agentProcess{process, t, output}
 }
 

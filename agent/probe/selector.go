@@ -39,6 +39,8 @@ func (s *Selector) add(term string) error {
 		s.addGroups(slices.DeleteFunc(Groups(), func(g Group) bool { return g == Other }))
 	case slices.Contains(Groups(), Group(term)):
 		s.groups[Group(term)] = true
+	case callsBack(API(term)):
+		return fmt.Errorf("%w %q: it calls a function of the caller's, whose exceptions no timed call lets pass", ErrSelector, term)
 	case isKnown(term):
 		s.names[term] = true
 	default:
@@ -54,10 +56,18 @@ func (s *Selector) addGroups(groups []Group) {
 	}
 }
 
-// Matches tells whether an exported symbol is selected.
+// callsBack tells whether a function calls one of its caller's before it returns.
+// A C++ exception of that one can't be unwound past a return probe: it would end
+// the process.
+func callsBack(api string) bool {
+	return strings.HasPrefix(api, "cuOccupancyMaxPotentialBlockSize")
+}
+
+// Matches tells whether an exported symbol is selected. Functions that call back
+// never are.
 func (s Selector) Matches(symbol string) bool {
 	api := API(symbol)
-	return IsDriverName(symbol) && (s.names[symbol] || s.names[api] || s.groups[GroupOf(api)])
+	return IsDriverName(symbol) && !callsBack(api) && (s.names[symbol] || s.names[api] || s.groups[GroupOf(api)])
 }
 
 // String returns the expression that the selector was parsed from.

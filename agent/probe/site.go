@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,12 +27,25 @@ func (s Site) Offset() uint64 { return s.Entry + s.Placement.Skip }
 // is linked into an executable or library and not exported.
 const maxStaticSymbols = 64 << 20
 
+// What a file may claim to define: a real driver has some 700 functions. Each
+// probe takes time to attach, and the kernel side numbers symbols with 16 bits.
+const (
+	maxFunctions = 8192
+	MaxSymbols   = 1 << 16 // of all drivers of a process
+)
+
+// ErrTooMany: a file defines more driver functions than any driver.
+var ErrTooMany = errors.New("more driver functions than any driver has")
+
 // Sites returns the selected driver functions that a file defines, sorted by
 // symbol; names of one address make one site.
 func Sites(file *elfsym.File, selector Selector) ([]Site, error) {
 	symbols, err := driverSymbols(file, selector)
 	if err != nil {
 		return nil, err
+	}
+	if len(symbols) > maxFunctions {
+		return nil, fmt.Errorf("%w: %d", ErrTooMany, len(symbols))
 	}
 	placements, err := file.PlaceAll(symbols, Kernel())
 	if err != nil {

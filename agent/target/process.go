@@ -73,7 +73,9 @@ func explainAbsent(pid int, err error) error {
 	if self, linkErr := os.Readlink("/proc/self"); linkErr != nil || self != strconv.Itoa(os.Getpid()) {
 		return fmt.Errorf("%w: /proc belongs to another pid namespace than this process, or is not mounted", err)
 	}
-	if killErr := unix.Kill(pid, 0); denied(err) || killErr == nil || errors.Is(killErr, unix.EPERM) {
+	// Hidden processes can be absent as well as refused.
+	killErr := unix.Kill(pid, 0)
+	if exists := killErr == nil || errors.Is(killErr, unix.EPERM); denied(err) || gone(err) && exists {
 		return permissionError("looking at it in /proc, which hides it (option hidepid)", effective(), unix.CAP_SYS_PTRACE)
 	}
 	if gone(err) {

@@ -16,9 +16,19 @@
 //   fail N                N times cuLaunchKernel of no function: an error
 //   nest N                N times cuStreamQuery with a cuDriverGetVersion inside
 //   abandon               a cuStreamQuery that is left by longjmp
+//   leave                 the thread ends inside a cuStreamQuery, by pthread_exit, which runs what
+//   is
+//                         pushed for its end: answered by "cleaned" in between
+//   signal N              N times a cuStreamQuery in which a signal comes; its handler opens a
+//   stage
+//                         and calls cuDriverGetVersion
+//   storm N               N launches while a timer sends signals as fast as it can
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
 //   pause FILE            a cuStreamQuery that returns once the file exists; answered by "inside"
 //   fork N                a child that does begin, N launches, which are refused, and end
+//   vfork N               the same by a child that has this process's memory
+//   mappings N            N mappings of a page each that can't be merged
+//   chroot FOLDER         changes the root folder
 //   exec                  the process becomes /bin/true
 //   spawn                 a child process that is /bin/true from its first instruction on
 //   rename NAME           the thread's name
@@ -49,12 +59,15 @@
 #include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -179,6 +192,54 @@ static void abandon(void) {
     tester_fail("a call that longjmp leaves has returned");
 }
 
+static void say_cleaned(void *nothing) {
+    (void)nothing;
+    puts("cleaned");
+}
+
+static void end_thread(void) {
+    pthread_exit(NULL);
+}
+
+static void leave_by_exit(void) {
+    pthread_cleanup_push(say_cleaned, NULL);
+    cu.simcuda_set_hook(end_thread);
+    cu.cuStreamQuery(NULL);
+    pthread_cleanup_pop(0);
+    tester_fail("a call that pthread_exit leaves has returned");
+}
+
+static void handle(int number) {
+    (void)number;
+    markers.begin("handler");
+    version();
+    markers.end();
+}
+
+static void interrupt(void) {
+    raise(SIGUSR1);
+}
+
+static void signal_inside(const char *count) {
+    signal(SIGUSR1, handle);
+    for (long i = atol(count); i > 0; i--) {
+        cu.simcuda_set_hook(interrupt);
+        MUST(cu.cuStreamQuery(NULL), 0);
+    }
+}
+
+static void ignore(int number) {
+    (void)number;
+}
+
+static void storm(const char *count) {
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    signal(SIGALRM, ignore);
+    setitimer(ITIMER_REAL, &often, NULL);
+    launch(count);
+    setitimer(ITIMER_REAL, &never, NULL);
+}
+
 static void stay(void) {
     puts("inside");
     for (;;)
@@ -224,6 +285,31 @@ static void fork_child(const char *count) {
     if (!child)
         be_child(atol(count));
     await_child(child);
+}
+
+static void vfork_child(const char *count) {
+    pid_t child = vfork();
+    if (child < 0)
+        tester_fail("forking: %m");
+    if (!child) { // in the parent's memory
+        for (long i = atol(count); i > 0; i--)
+            cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        _exit(0);
+    }
+    await_child(child);
+}
+
+static void make_mappings(const char *count) {
+    for (long i = atol(count); i > 0; i--) {
+        int protection = i % 2 ? PROT_READ : PROT_READ | PROT_WRITE;
+        if (mmap(NULL, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+            tester_fail("mapping a page: %m");
+    }
+}
+
+static void change_root(const char *folder) {
+    if (chroot(folder) || chdir("/"))
+        tester_fail("changing the root folder to \"%s\": %m", folder);
 }
 
 static void become_true(void) {
@@ -491,9 +577,15 @@ static void obey(const char *order) {
         {"fail", NULL, fail},
         {"nest", NULL, nest},
         {"abandon", abandon, NULL},
+        {"leave", leave_by_exit, NULL},
+        {"signal", NULL, signal_inside},
+        {"storm", NULL, storm},
         {"hang", hang, NULL},
         {"pause", NULL, pause_inside},
         {"fork", NULL, fork_child},
+        {"vfork", NULL, vfork_child},
+        {"mappings", NULL, make_mappings},
+        {"chroot", NULL, change_root},
         {"exec", become_true, NULL},
         {"spawn", spawn, NULL},
         {"rename", NULL, rename_thread},
@@ -573,7 +665,7 @@ static void hand_over(struct puppet *p, const char *order) {
     if (is_long(order))
         order = strcpy(copy, order);
     set_order(p, order);
-    if (!strcmp(order, "exit")) {
+    if (!strcmp(order, "exit") || !strcmp(order, "leave")) {
         pthread_join(p->thread, NULL);
         p->gone = true;
     } else if (!is_long(order)) {
