@@ -27,6 +27,8 @@ var (
 	ErrInterrupted = errors.New("interrupted before the recording began")
 	// ErrExeced: the target executed another program before the window opened.
 	ErrExeced = errors.New("it executed another program while the probes were put in; record again")
+	// ErrNoFrames: Python functions were to be stages, and can't be read.
+	ErrNoFrames = errors.New("Python functions can't be stages here")
 	// ErrSeccomp: the target's system call filter could kill it at a return probe.
 	ErrSeccomp = errors.New("the process is under a system call filter that return probes may violate")
 )
@@ -132,11 +134,14 @@ func (c *Config) Validate() error {
 		return err
 	}
 	for _, source := range c.StagesFrom {
-		if !slices.Contains(Sources(), source) && !isNamed(source) {
-			return fmt.Errorf("%w: stage source %q is none of %v, nor function:LIB:SYMBOL, nor usdt:LIB:PROVIDER:BEGIN,END", ErrUsage, source, Sources())
+		if !IsSource(source) {
+			return fmt.Errorf("%w: stage source %q is none of %v, nor python:REGEXP, nor function:LIB:SYMBOL, nor usdt:LIB:PROVIDER:BEGIN,END", ErrUsage, source, Sources())
 		}
 	}
 	if _, err := compileStageMatch(c.StageMatch); err != nil {
+		return err
+	}
+	if _, err := c.compilePythonMatch(); err != nil {
 		return err
 	}
 	if c.PythonStacks == "" {

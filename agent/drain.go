@@ -122,7 +122,7 @@ func (s *Session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 		Absent:   s.plan.absent(),
 		Warnings: slices.Clone(s.warnings),
 	}
-	if s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
+	if s.pythonMatch == nil && s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
 		r.Warnings = append(r.Warnings, noMarkers)
 	}
 	if python := s.plan.Python; python.Path != "" {
@@ -180,6 +180,9 @@ func (d *drain) run() error {
 		}
 	}
 	d.r.Modules = d.modules.modules
+	if warning := d.noPythonStages(); warning != "" && !d.live {
+		d.r.Warnings = append(d.r.Warnings, warning)
+	}
 	return d.addLosses()
 }
 
@@ -263,6 +266,9 @@ func (d *drain) path(number uint32) int {
 	if !ok {
 		id = d.pathOf(d.namesOf(number))
 		d.paths[number] = id
+		if isPythonName(d.parents[number].Name) {
+			d.r.Paths[id].PythonFunction = true
+		}
 	}
 	return id
 }
@@ -275,7 +281,11 @@ func (d *drain) namesOf(number uint32) []string {
 			reversed = append(reversed, otherName)
 			break
 		}
-		reversed = append(reversed, d.text[key.Name])
+		name := d.text[key.Name]
+		if isPythonName(key.Name) { // not to be taken for a marked stage of the same name
+			name += "()"
+		}
+		reversed = append(reversed, name)
 		number = key.Parent
 	}
 	names := make([]string, 0, len(reversed))

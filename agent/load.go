@@ -37,7 +37,7 @@ func (s *Session) programs() []string {
 }
 
 func isRangeSource(source string) bool {
-	return source != SourceMarkers && !strings.HasPrefix(source, functionPrefix)
+	return source != SourceMarkers && !strings.HasPrefix(source, functionPrefix) && !strings.HasPrefix(source, pythonPrefix)
 }
 
 // load loads the programs and tells them of the target.
@@ -54,7 +54,7 @@ func (s *Session) load() error {
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
 	}
-	if err := s.prepareStageMatch(spec); err != nil {
+	if err := errors.Join(s.prepareStageMatch(spec), s.preparePythonStages(spec)); err != nil {
 		return err
 	}
 	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
@@ -71,7 +71,7 @@ func (s *Session) load() error {
 	if s.samples, err = newSampleReader(s.objects.PythonSamples); err != nil {
 		return err
 	}
-	return errors.Join(s.setStageMatch(), s.setPython())
+	return errors.Join(s.setMatches(), s.setPython())
 }
 
 // setPython tells the kernel side how to read the interpreter that the plan is

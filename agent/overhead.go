@@ -21,6 +21,7 @@ func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) re
 	}
 	if t, err := readTally(s.objects.Counters); err == nil {
 		o.Samples, o.SamplesNS = t[bpf.ProbeCounterCOUNT_SAMPLES], t[bpf.ProbeCounterCOUNT_SAMPLE_TIME]
+		o.Looks, o.LooksNS = t[bpf.ProbeCounterCOUNT_LOOKS], t[bpf.ProbeCounterCOUNT_LOOK_TIME]
 	}
 	var calls uint64
 	var added float64
@@ -41,6 +42,7 @@ func (s *Session) kernelMemory() uint64 {
 		s.objects.Calls, s.objects.Stages, s.objects.Paths, s.objects.Names, s.objects.Threads, s.objects.Slots,
 		s.objects.ProcessStages, s.objects.Counters, s.objects.Texts,
 		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
+		s.objects.PythonTexts, s.objects.PythonCodes, s.objects.PythonHidden,
 		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated, s.objects.PythonSamples,
 		s.objects.Streams, s.objects.StreamLogs, s.objects.Events, s.objects.Contexts, s.objects.Debts,
 	} {

@@ -54,6 +54,9 @@ func Inspect(_ context.Context, pid int, probes string) (*Plan, error) {
 	if err == nil {
 		plan.Sources, err = inspectSources(process)
 	}
+	if err == nil && plan.Stacks == "" && plan.Python.Method != gil.None {
+		plan.Sources[SourcePython] = []string{plan.Python.Path}
+	}
 	return plan, errors.Join(err, process.Close())
 }
 

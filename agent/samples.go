@@ -32,7 +32,7 @@ const (
 // setStacks tells the kernel side where to find the frames of an interpreter, or
 // notes why they can't be read.
 func (s *Session) setStacks(plan gil.Plan) error {
-	if s.config.PythonStacks == PythonStacksOff || plan.Method == gil.None {
+	if s.config.PythonStacks == PythonStacksOff && s.pythonMatch == nil || plan.Method == gil.None {
 		return nil
 	}
 	layout, err := pystack.Find(s.process, plan)
@@ -41,13 +41,20 @@ func (s *Session) setStacks(plan gil.Plan) error {
 		s.warnOnce(s.stacksReason)
 		return nil
 	}
-	s.samples.decoder = pystack.NewDecoder(s.process, layout)
-	mode := bpf.ProbePythonStacksPYTHON_STACKS_SAMPLED
-	if s.config.PythonStacks == PythonStacksAll {
-		mode = bpf.ProbePythonStacksPYTHON_STACKS_ALL
+	if s.config.PythonStacks != PythonStacksOff {
+		s.samples.decoder = pystack.NewDecoder(s.process, layout)
 	}
-	// The mode last: the programs may be running.
-	return errors.Join(s.objects.Python.Set(kernelLayout(&layout)), s.objects.PythonMode.Set(uint32(mode)))
+	// What makes use of it last: the programs may be running.
+	return errors.Join(
+		s.objects.Python.Set(kernelLayout(&layout)),
+		s.objects.PythonMode.Set(uint32(stackModes[s.config.PythonStacks])), s.objects.PythonKnown.Set(uint32(1)),
+	)
+}
+
+var stackModes = map[PythonStacks]bpf.ProbePythonStacks{
+	PythonStacksOff:     bpf.ProbePythonStacksPYTHON_STACKS_OFF,
+	PythonStacksSampled: bpf.ProbePythonStacksPYTHON_STACKS_SAMPLED,
+	PythonStacksAll:     bpf.ProbePythonStacksPYTHON_STACKS_ALL,
 }
 
 // stacks says of which calls the Python stack is read after all.
@@ -71,7 +78,9 @@ func kernelLayout(l *pystack.Layout) bpf.ProbePythonPlan {
 		CodeStart: uint32(from), CodeSize: uint32(to - from),
 		CodeFirstLine: uint32(l.Code.FirstLine - from), CodeFilename: uint32(l.Code.Filename - from),
 		CodeName: uint32(l.Code.Name - from), CodeLines: uint32(l.Code.Lines - from),
-		TextHash: uint32(l.Text.Hash),
+		TextHash: uint32(l.Text.Hash), TextSize: uint32(max(l.Text.Length, l.Text.Hash, l.Text.State) + 8),
+		TextLength: uint32(l.Text.Length), TextState: uint32(l.Text.State), TextKind: uint32(l.Text.Kind),
+		TextAscii: uint32(l.Text.ASCII), TextWide: uint32(l.Text.Wide),
 	}
 	if l.Thread.ViaCFrame {
 		plan.ViaCframe = 1

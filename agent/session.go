@@ -33,7 +33,8 @@ type Session struct {
 	attacher  probe.Attacher
 	objects   bpf.ProbeObjects
 
-	stageMatch *match.Table // which stages are wanted, nil: all
+	stageMatch  *match.Table // which stages are wanted, nil: all
+	pythonMatch *match.Table // which Python functions are stages, nil: none
 
 	probes    probe.Links // on the target: driver, markers, loader
 	kernel    probe.Links // tracepoints of threads that come and go

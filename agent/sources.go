@@ -22,9 +22,15 @@ const (
 // Sources lists what Config.StagesFrom may name.
 func Sources() []string { return []string{SourceMarkers, SourceNVTX, SourceRecordFunction} }
 
+// IsSource tells whether Config.StagesFrom may have this, as far as its beginning
+// tells.
+func IsSource(source string) bool { return slices.Contains(Sources(), source) || isNamed(source) }
+
 // isNamed tells whether a source says itself what it is in the target.
 func isNamed(source string) bool {
-	return strings.HasPrefix(source, functionPrefix) || strings.HasPrefix(source, pairPrefix)
+	return slices.ContainsFunc([]string{functionPrefix, pairPrefix, pythonPrefix}, func(prefix string) bool {
+		return strings.HasPrefix(source, prefix)
+	})
 }
 
 // rangeFunction is a function whose call begins or ends a stage.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -11,12 +12,16 @@ import (
 
 // compileStageMatch makes the table of Config.StageMatch, nil for all stages.
 func compileStageMatch(expression string) (*match.Table, error) {
+	return compileMatch("stages", expression)
+}
+
+func compileMatch(what, expression string) (*match.Table, error) {
 	if expression == "" {
 		return nil, nil
 	}
 	table, err := match.Compile(expression, len(bpf.ProbeNameMatch{}.Next))
 	if err != nil {
-		return nil, fmt.Errorf("%w: choosing stages by %q: %w", ErrUsage, expression, err)
+		return nil, fmt.Errorf("%w: choosing %s by %q: %w", ErrUsage, what, expression, err)
 	}
 	return table, nil
 }
@@ -38,14 +43,21 @@ func (s *Session) prepareStageMatch(spec *ebpf.CollectionSpec) (err error) {
 	return nil
 }
 
-// setStageMatch hands the table over to the programs.
-func (s *Session) setStageMatch() error {
-	if s.stageMatch == nil {
+// setMatches hands the tables over to the programs.
+func (s *Session) setMatches() error {
+	return errors.Join(
+		s.setMatch(bpf.ProbeMatchOfMATCH_STAGES, s.stageMatch),
+		s.setMatch(bpf.ProbeMatchOfMATCH_PYTHON_FUNCTIONS, s.pythonMatch),
+	)
+}
+
+func (s *Session) setMatch(of bpf.ProbeMatchOf, table *match.Table) error {
+	if table == nil {
 		return nil
 	}
-	value := bpf.ProbeNameMatch{Class: s.stageMatch.Class, Start: s.stageMatch.Start, Accept: s.stageMatch.Accept}
-	copy(value.Next[:], s.stageMatch.Next)
-	if err := s.objects.NameMatches.Put(uint32(0), &value); err != nil {
+	value := bpf.ProbeNameMatch{Class: table.Class, Start: table.Start, Accept: table.Accept}
+	copy(value.Next[:], table.Next)
+	if err := s.objects.NameMatches.Put(uint32(of), &value); err != nil {
 		return fmt.Errorf("passing on which stages are wanted: %w", err)
 	}
 	return nil

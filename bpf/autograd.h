@@ -9,13 +9,16 @@
 #ifndef STAGEPROF_AUTOGRAD_H
 #define STAGEPROF_AUTOGRAD_H
 
-#include "stage.h"
+#include "pythonstage.h"
 
 /* The stage that calls of this thread belong to, its own or an adopted one. */
 static __always_inline u32 effective_path(struct thread_state *state)
 {
+    u32 own;
+
     stage_seed(state);
-    return state->stage_path ? state->stage_path : state->adopted;
+    own = own_path(state);
+    return own ? own : state->adopted;
 }
 
 /* A GraphTask's address is reused as soon as its pass is over: the newest
@@ -35,7 +38,7 @@ static __always_inline void autograd_evaluate(struct thread_state *state, u64 gr
     u32 *path;
 
     /* The caller takes part in its own pass, and goes its own way after it. */
-    if (state->stage_path)
+    if (own_path(state))
         return;
     path = bpf_map_lookup_elem(&graph_tasks, &graph_task);
     state->adopted = path ? *path : PATH_NONE;
@@ -45,11 +48,13 @@ static __always_inline void autograd_evaluate(struct thread_state *state, u64 gr
 static __always_inline u32 attributed_path(struct thread_state *state, u8 *attribution)
 {
     struct thread_state *process;
+    u32 own;
 
     stage_seed(state);
+    own = own_path(state);
     *attribution = ATTRIBUTION_OWN;
-    if (state->stage_path != PATH_NONE)
-        return state->stage_path;
+    if (own != PATH_NONE)
+        return own;
     *attribution = ATTRIBUTION_AUTOGRAD;
     if (state->adopted != PATH_NONE)
         return state->adopted;

@@ -203,6 +203,7 @@ static __always_inline void function_enter(struct pt_regs *ctx, struct task_stru
     if (frame->roles & ROLE_STAGE) {
         now = ledger_enter(state, now);
         stage_push(state, name, now, SOURCE_FUNCTION);
+        stage_begun(state, now);
         ledger_leave(state);
     }
     if (frame->roles & ROLE_REGION) {

@@ -15,10 +15,10 @@
 #define NAME_HIDDEN (~1ULL)
 
 /* A global function, for the verifier to check its loop once. */
-__noinline int name_match(const struct stage_name *name)
+__noinline int name_match(const struct stage_name *name, u32 what)
 {
     struct name_match *match;
-    u32 key = 0, state;
+    u32 key = what, state;
 
     match = bpf_map_lookup_elem(&name_matches, &key);
     if (!match || !name)
@@ -60,7 +60,7 @@ static __noinline u64 marker_name_slow(u64 address)
         count(LOST_NAME_UNREADABLE);
         return NAME_HIDDEN;
     }
-    if (name_match(&name))
+    if (name_match(&name, MATCH_STAGES))
         return name_add(address, &name) ? NAME_OTHER : address;
     bpf_map_update_elem(&hidden_names, &address, &hidden, BPF_ANY);
     return NAME_HIDDEN;

@@ -110,12 +110,17 @@ const (
 	ProbeCounterLOST_SAMPLE_STATE    ProbeCounter = 27
 	ProbeCounterLOST_SAMPLE_READ     ProbeCounter = 28
 	ProbeCounterLOST_SAMPLE_ROOM     ProbeCounter = 29
-	ProbeCounterLOST_DEBT_STREAM     ProbeCounter = 30
-	ProbeCounterLOST_DEBT_EVENT      ProbeCounter = 31
-	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 32
-	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 33
-	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 34
-	ProbeCounterCOUNTERS             ProbeCounter = 35
+	ProbeCounterCOUNT_LOOKS          ProbeCounter = 30
+	ProbeCounterCOUNT_LOOK_TIME      ProbeCounter = 31
+	ProbeCounterLOST_LOOK_STATE      ProbeCounter = 32
+	ProbeCounterLOST_LOOK_READ       ProbeCounter = 33
+	ProbeCounterLOST_LOOK_DEPTH      ProbeCounter = 34
+	ProbeCounterLOST_DEBT_STREAM     ProbeCounter = 35
+	ProbeCounterLOST_DEBT_EVENT      ProbeCounter = 36
+	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 37
+	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 38
+	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 39
+	ProbeCounterCOUNTERS             ProbeCounter = 40
 )
 
 type ProbeDebtKey struct {
@@ -252,6 +257,14 @@ const (
 	ProbeMarkerMARKER_PROCESS_END   ProbeMarker = 3
 )
 
+type ProbeMatchOf uint32
+
+const (
+	ProbeMatchOfMATCH_STAGES           ProbeMatchOf = 0
+	ProbeMatchOfMATCH_PYTHON_FUNCTIONS ProbeMatchOf = 1
+	ProbeMatchOfMATCHES                ProbeMatchOf = 2
+)
+
 type ProbeNameMatch struct {
 	_      structs.HostLayout
 	Class  [256]uint8
@@ -297,6 +310,12 @@ type ProbePathKey struct {
 	Pad    uint32
 }
 
+type ProbePythonCode struct {
+	_     structs.HostLayout
+	Name  uint64
+	Stamp uint64
+}
+
 type ProbePythonPlan struct {
 	_                  structs.HostLayout
 	Interpreters       uint64
@@ -323,6 +342,12 @@ type ProbePythonPlan struct {
 	CodeVersion        uint32
 	CodeHashed         uint32
 	TextHash           uint32
+	TextSize           uint32
+	TextLength         uint32
+	TextState          uint32
+	TextKind           uint32
+	TextAscii          uint32
+	TextWide           uint32
 	_                  [4]byte
 }
 
@@ -371,7 +396,14 @@ type ProbePythonState struct {
 		Interpreters uint32
 		Mine         uint32
 	}
-	Words  [32]uint64
+	Words    [32]uint64
+	Function uint64
+	Frame    uint64
+	Around   [32]struct {
+		_     structs.HostLayout
+		Begin uint64
+		Frame uint64
+	}
 	Sample ProbePythonSample
 }
 
@@ -459,7 +491,7 @@ type ProbeSharedTypes struct {
 		}
 	}
 	PythonStacks uint32
-	_            [4]byte
+	MatchOf      uint32
 	PythonSample struct {
 		_    structs.HostLayout
 		Call struct {
@@ -704,8 +736,11 @@ const (
 	ProbeMapNames          = "names"
 	ProbeMapPaths          = "paths"
 	ProbeMapProcessStages  = "process_stages"
+	ProbeMapPythonCodes    = "python_codes"
+	ProbeMapPythonHidden   = "python_hidden"
 	ProbeMapPythonSamples  = "python_samples"
 	ProbeMapPythonStates   = "python_states"
+	ProbeMapPythonTexts    = "python_texts"
 	ProbeMapRegions        = "regions"
 	ProbeMapSlots          = "slots"
 	ProbeMapSpans          = "spans"
@@ -741,7 +776,9 @@ const (
 	ProbeVarMatching       = "matching"
 	ProbeVarProcessSlot    = "process_slot"
 	ProbeVarPython         = "python"
+	ProbeVarPythonKnown    = "python_known"
 	ProbeVarPythonMode     = "python_mode"
+	ProbeVarPythonStages   = "python_stages"
 	ProbeVarSharedTypes    = "shared_types"
 	ProbeVarSyncDebt       = "sync_debt"
 	ProbeVarTargetEnded    = "target_ended"
@@ -835,8 +872,11 @@ type ProbeMapSpecs struct {
 	Names         *ebpf.MapSpec `ebpf:"names"`
 	Paths         *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
+	PythonCodes   *ebpf.MapSpec `ebpf:"python_codes"`
+	PythonHidden  *ebpf.MapSpec `ebpf:"python_hidden"`
 	PythonSamples *ebpf.MapSpec `ebpf:"python_samples"`
 	PythonStates  *ebpf.MapSpec `ebpf:"python_states"`
+	PythonTexts   *ebpf.MapSpec `ebpf:"python_texts"`
 	Regions       *ebpf.MapSpec `ebpf:"regions"`
 	Slots         *ebpf.MapSpec `ebpf:"slots"`
 	Spans         *ebpf.MapSpec `ebpf:"spans"`
@@ -858,7 +898,9 @@ type ProbeVariableSpecs struct {
 	Matching     *ebpf.VariableSpec `ebpf:"matching"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
 	Python       *ebpf.VariableSpec `ebpf:"python"`
+	PythonKnown  *ebpf.VariableSpec `ebpf:"python_known"`
 	PythonMode   *ebpf.VariableSpec `ebpf:"python_mode"`
+	PythonStages *ebpf.VariableSpec `ebpf:"python_stages"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	SyncDebt     *ebpf.VariableSpec `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
@@ -904,8 +946,11 @@ type ProbeMaps struct {
 	Names         *ebpf.Map `ebpf:"names"`
 	Paths         *ebpf.Map `ebpf:"paths"`
 	ProcessStages *ebpf.Map `ebpf:"process_stages"`
+	PythonCodes   *ebpf.Map `ebpf:"python_codes"`
+	PythonHidden  *ebpf.Map `ebpf:"python_hidden"`
 	PythonSamples *ebpf.Map `ebpf:"python_samples"`
 	PythonStates  *ebpf.Map `ebpf:"python_states"`
+	PythonTexts   *ebpf.Map `ebpf:"python_texts"`
 	Regions       *ebpf.Map `ebpf:"regions"`
 	Slots         *ebpf.Map `ebpf:"slots"`
 	Spans         *ebpf.Map `ebpf:"spans"`
@@ -935,8 +980,11 @@ func (m *ProbeMaps) Close() error {
 		m.Names,
 		m.Paths,
 		m.ProcessStages,
+		m.PythonCodes,
+		m.PythonHidden,
 		m.PythonSamples,
 		m.PythonStates,
+		m.PythonTexts,
 		m.Regions,
 		m.Slots,
 		m.Spans,
@@ -959,7 +1007,9 @@ type ProbeVariables struct {
 	Matching     *ebpf.Variable `ebpf:"matching"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
 	Python       *ebpf.Variable `ebpf:"python"`
+	PythonKnown  *ebpf.Variable `ebpf:"python_known"`
 	PythonMode   *ebpf.Variable `ebpf:"python_mode"`
+	PythonStages *ebpf.Variable `ebpf:"python_stages"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	SyncDebt     *ebpf.Variable `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`

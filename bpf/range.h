@@ -136,15 +136,16 @@ __noinline int read_wide(struct stage_name *name, u64 address)
     return 0;
 }
 
-static __always_inline u64 text_new(const struct stage_name *name)
+/* Gives a text a number of its own among those of its kind. */
+static __always_inline u64 text_new(void *numbers, u64 kind, const struct stage_name *name)
 {
-    u64 handle = TEXT_NAME | __sync_fetch_and_add(&last_text, 1), *known;
+    u64 handle = kind | __sync_fetch_and_add(&last_text, 1), *known;
 
     if (name_add(handle, name))
         return NAME_OTHER;
-    if (!bpf_map_update_elem(&texts, name, &handle, BPF_NOEXIST))
+    if (!bpf_map_update_elem(numbers, name, &handle, BPF_NOEXIST))
         return handle;
-    known = bpf_map_lookup_elem(&texts, name);
+    known = bpf_map_lookup_elem(numbers, name);
     if (known)
         return *known;
     count(LOST_NAME_FULL);
@@ -184,8 +185,8 @@ static __noinline u64 text_name(u64 cookie, u64 argument)
     known = bpf_map_lookup_elem(&texts, &name);
     if (known)
         return *known;
-    if (!matching || name_match(&name))
-        return text_new(&name);
+    if (!matching || name_match(&name, MATCH_STAGES))
+        return text_new(&texts, TEXT_NAME, &name);
     bpf_map_update_elem(&hidden_texts, &name, &hidden, BPF_ANY);
     return NAME_HIDDEN;
 }

@@ -8,6 +8,7 @@
  * uprobe on the driver     a call begins                            per call, in the target
  * uretprobe on the driver  it ends                                  per call, in the target
  *                          a sampled call's Python stack is read   per sample, in the target
+ *                          (on request, at every entry as well)
  * uprobe on the markers    a stage begins or ends                   per marker, in the target
  * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
  *   record_function
@@ -55,6 +56,7 @@ struct shared_types {
     enum debt_kind debt_kind;
     struct span_record span_record;
     enum python_stacks python_stacks;
+    enum match_of match_of;
     struct python_sample python_sample;
 };
 const volatile struct shared_types shared_types = {};
@@ -120,6 +122,8 @@ int marker_hit(struct pt_regs *ctx)
         stage_begin(state, slot, name, depth, now);
     else
         stage_end(state, slot, depth, now);
+    if (marker == MARKER_BEGIN)
+        stage_begun(state, now);
     ledger_leave(state);
     return 0;
 }
@@ -148,6 +152,7 @@ int range_hit(struct pt_regs *ctx)
     stage_seed(state);
     now = ledger_enter(state, now);
     range_hit_thread(state, cookie, range_argument(ctx, cookie), now);
+    stage_begun(state, now);
     ledger_leave(state);
     return 0;
 }

@@ -38,6 +38,11 @@ volatile u64 process_slot = 0;
 /* Only stages whose name matches are stages; the others are hidden. */
 const volatile u32 matching = 0;
 
+/* Calls belong to the innermost Python function whose name matches; from when the
+ * interpreter is known, which the second one says. */
+const volatile bool python_stages = false;
+volatile u32 python_known = 0;
+
 /* ---- what the programs tell the agent besides the maps ------------------ */
 
 volatile u32 target_ended = TARGET_RUNS;
@@ -101,9 +106,10 @@ struct {
     __type(value, u64);
 } texts SEC(".maps");
 
+/* By enum match_of. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
+    __uint(max_entries, MATCHES);
     __type(key, u32);
     __type(value, struct name_match);
 } name_matches SEC(".maps");
@@ -243,6 +249,30 @@ struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4 << 20);
 } python_samples SEC(".maps");
+
+/* The names of Python functions that are stages: text -> what stands for it. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 4096);
+    __type(key, struct stage_name);
+    __type(value, u64);
+} python_texts SEC(".maps");
+
+/* What was found of Python functions: by code object, and for those that are no
+ * stages by text. What is forgotten is found again. */
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct python_code);
+    __type(value, u64);
+} python_codes SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct stage_name);
+    __type(value, u8);
+} python_hidden SEC(".maps");
 
 static u32 last_thread = 0;
 static u32 next_path = PATH_FIRST;

@@ -103,6 +103,11 @@ enum counter {
     LOST_SAMPLE_STATE,    /* samples of a thread for which no state could be made */
     LOST_SAMPLE_READ,     /* samples whose frames could not be read */
     LOST_SAMPLE_ROOM,     /* samples that found no room in the ring buffer */
+    COUNT_LOOKS,          /* looks at a thread's Python stack for functions that are stages */
+    COUNT_LOOK_TIME,      /* nanoseconds that these took the target's threads */
+    LOST_LOOK_STATE,      /* looks at a thread for which no state could be made */
+    LOST_LOOK_READ,       /* looks at a stack that could not be read */
+    LOST_LOOK_DEPTH,      /* looks that found no such function among the innermost frames */
     LOST_DEBT_STREAM,     /* calls with a stream that found no room in the table of streams */
     LOST_DEBT_EVENT,      /* events that found no room when they were recorded */
     LOST_DEBT_CONTEXT,    /* contexts that found no number of their own */
@@ -246,6 +251,8 @@ enum debt_kind {
 #define DEBT_STREAM(d) ((d) >> 5 & 15)    /* the number of the argument, or one of STREAM_ */
 #define DEBT_PER_THREAD(d) ((d) >> 9 & 1) /* the default stream is the thread's own */
 
+#define PYTHON_NAME (7ULL << 61) /* with a number: stands for the name of a Python function */
+
 #define PATH_NONE 0  /* outside any stage */
 #define PATH_OTHER 1 /* stages that found no room */
 #define PATH_FIRST 2
@@ -291,6 +298,12 @@ struct python_plan {
     u32 code_version; /* 0: versions without it, for which there are … */
     u32 code_hashed;  /* … a name that always has a hash … */
     u32 text_hash;    /* … and the offset of the hash in a string */
+    u32 text_size;    /* bytes of a string's header that hold the next two */
+    u32 text_length;
+    u32 text_state;
+    u32 text_kind; /* position in the state of the size of a character */
+    u32 text_ascii;
+    u32 text_wide; /* where characters begin that are not ASCII */
 };
 
 struct call_key {
@@ -356,16 +369,32 @@ struct python_walk {
     u32 mine; /* a state of the thread was seen */
 };
 
+/* The Python function that a stage has begun in. */
+struct python_around {
+    u64 begin; /* of the stage, to tell it from another one of the same depth */
+    u64 frame;
+};
+
 /* What is known of a thread's Python, in task local storage of its own: only
- * threads whose calls are sampled have it. */
+ * threads have it whose calls are sampled or belong to Python functions. */
 struct python_state {
     u64 interpreter; /* the newest one when the next two were found */
     u64 thread;      /* the thread's state */
     u64 absent;      /* the newest thread state when the thread was seen to have none */
     struct python_walk walk;
     u64 words[PYTHON_WORDS];
+    u64 function; /* name of the innermost function that is a stage, or NAME_HIDDEN */
+    u64 frame;    /* its frame */
+    struct python_around around[MAX_DEPTH]; /* of the thread's open stages */
     struct python_sample sample;
 };
+
+/* What tells the name of a Python function from all others. */
+struct python_code {
+    u64 name;  /* its address */
+    u64 stamp; /* version of the code object, or hash of the text */
+};
+_Static_assert(sizeof(struct python_code) == 16, "python_code");
 
 struct stage_key {
     u32 thread;
@@ -481,6 +510,13 @@ _Static_assert(sizeof(struct path_key) == 16, "path_key");
 
 struct stage_name {
     u8 text[NAME_SIZE];
+};
+
+/* What an expression is about. */
+enum match_of {
+    MATCH_STAGES,           /* all stages, of whatever source */
+    MATCH_PYTHON_FUNCTIONS, /* which Python functions are stages */
+    MATCHES,
 };
 
 /* Which names become stages, as a deterministic automaton over a name's bytes and

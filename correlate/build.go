@@ -51,8 +51,9 @@ type builder struct {
 	limit  uint64 // the longest duration that can be true
 
 	naming   naming
-	paths    []Path // by the Recording's path ID
-	threadOf []int  // by the Recording's thread ID: index of threads
+	paths    []Path          // by the Recording's path ID
+	python   map[string]bool // paths, joined, whose innermost stage is a Python function
+	threadOf []int           // by the Recording's thread ID: index of threads
 	threads  []threadSum
 
 	calls   map[callKey]*callSum
@@ -183,8 +184,12 @@ func parents(joined string, names []string) iter.Seq[Path] {
 func (b *builder) namePaths() {
 	b.naming = newNaming(b.source.Paths)
 	b.paths = make([]Path, len(b.source.Paths))
+	b.python = map[string]bool{}
 	for i, p := range b.source.Paths {
 		b.paths[i] = b.naming.path(p.Names)
+		if p.PythonFunction {
+			b.python[b.paths[i].Joined] = true
+		}
 	}
 }
 
@@ -401,6 +406,7 @@ func (b *builder) divideTimes(l *Ledger) {
 	series := l.Series(b.skip)
 	for i := range l.Stages {
 		s := &l.Stages[i]
+		s.Python = b.python[s.Path.Joined]
 		if s.Process {
 			continue
 		}
@@ -429,13 +435,16 @@ func (b *builder) divideStage(s *Stage, all map[threadPath]*divided) {
 }
 
 // callTimes are the calls by whose time they are a part of. Calls on behalf of
-// another thread's stage are made outside any stage of one's own.
+// another thread's stage are made outside any stage of one's own, those of a
+// Python function in the stage around it.
 func (b *builder) callTimes() map[threadPath][]callTime {
 	times := map[threadPath][]callTime{}
 	for k, sum := range b.calls {
 		in := threadPath{k.thread, k.path}
 		if k.attribution == recording.AttributionAutograd || k.attribution == recording.AttributionProcess {
 			in.path = ""
+		} else if b.python[k.path] {
+			in.path = sum.path.around().Joined
 		}
 		times[in] = append(times[in], timeOf(k, &sum.total))
 	}

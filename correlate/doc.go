@@ -54,7 +54,8 @@
 //
 // A stage that no span was seen of has no times: they are missing, not 0. That
 // happens when its end marker was lost, and for the parents that a path
-// implies but that never closed.
+// implies but that never closed. Stages that are Python functions never have
+// any: the time of their calls is a part of the stage around them.
 //
 // # Parts
 //

@@ -64,6 +64,14 @@ type Path struct {
 	Names  []string // outermost first
 }
 
+// around returns the path without the innermost stage.
+func (p Path) around() Path {
+	if len(p.Names) < 2 {
+		return Path{}
+	}
+	return Path{Joined: p.Joined[:len(p.Joined)-len(p.Innermost())-1], Names: p.Names[:len(p.Names)-1]}
+}
+
 // Outside reports whether the path names no stage.
 func (p Path) Outside() bool { return len(p.Names) == 0 }
 
@@ -104,6 +112,7 @@ type Breakdown struct {
 type Stage struct {
 	Path    Path
 	Process bool      // opened for the whole process, on no thread
+	Python  bool      // a Python function, whose calls alone are known
 	Spans   *Spans    // nil when no span was seen
 	Own     Breakdown // calls of the stage itself
 	Within  Breakdown // Own, and that of all stages inside it

@@ -200,6 +200,28 @@ func TestPartsOfAdoptedCalls(t *testing.T) {
 	}
 }
 
+// The calls of Python functions are part of the time of the stage around them,
+// or of that outside any; they have no time of their own.
+func TestPartsAroundPythonFunctions(t *testing.T) {
+	b, _ := oneStage()
+	calls := b.Recording().Calls
+	function, outside := b.Path("step/Model.forward()"), b.Path("warm_up()")
+	b.Recording().Paths[function].PythonFunction, b.Recording().Paths[outside].PythonFunction = true, true
+	calls[0].Path = function
+	l := Build(b.Recording())
+	plain, _ := oneStage()
+	want, got := stage(Build(plain.Recording()), "step"), stage(l, "step")
+	if diff := cmp.Diff(named(want.Parts), named(got.Parts)); diff != "" {
+		t.Error(diff)
+	}
+	if got.Within.Count != want.Within.Count || got.Own.Count != want.Own.Count-1000 {
+		t.Errorf("%d of %d calls are the stage's own", got.Own.Count, got.Within.Count)
+	}
+	if f := stage(l, "step/Model.forward()"); !f.Python || f.Spans != nil || f.Parts != nil || f.Own.Count != 1000 {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestPartsOfImpossibleTimes(t *testing.T) {
 	b := recordingtest.New()
 	th := b.Thread(1, "t")

@@ -659,6 +659,8 @@ func (d *interval) subtractOverhead() {
 	subtractUpTo(&o.FollowedNS, d.earlier.Overhead.FollowedNS)
 	subtractUpTo(&o.Samples, d.earlier.Overhead.Samples)
 	subtractUpTo(&o.SamplesNS, d.earlier.Overhead.SamplesNS)
+	subtractUpTo(&o.Looks, d.earlier.Overhead.Looks)
+	subtractUpTo(&o.LooksNS, d.earlier.Overhead.LooksNS)
 	o.AgentCPU -= min(o.AgentCPU, d.earlier.Overhead.AgentCPU)
 	var calls uint64
 	for i := range d.r.Calls {

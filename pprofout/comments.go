@@ -23,6 +23,9 @@ func comments(l *correlate.Ledger, o Options, title string) []string {
 		shown = append(shown, "warning: "+warning)
 	}
 	shown = append(shown, costComment(&r.Overhead))
+	if slices.ContainsFunc(l.Stages, func(s correlate.Stage) bool { return s.Python }) {
+		shown = append(shown, "stages called NAME() are Python functions: their calls are exact, their own wall time is not known")
+	}
 
 	var details []string
 	details = append(details, toolComments(r)...)

@@ -210,6 +210,10 @@ type Thread struct {
 type StagePath struct {
 	ID    int      `json:"id"`
 	Names []string `json:"names"`
+	// PythonFunction: the last name is that of a Python function that was the
+	// innermost stage of calls, with "()" behind it. It has calls and no spans: its
+	// time is that of the stage around it.
+	PythonFunction bool `json:"python_function,omitempty"`
 }
 
 // Call is the exact total of all calls that share its key: thread, path,
@@ -433,6 +437,9 @@ type Overhead struct {
 
 	Samples   uint64 `json:"samples,omitempty"`    // calls whose Python stack was read, or tried to be
 	SamplesNS uint64 `json:"samples_ns,omitempty"` // what that took the target's threads
+
+	Looks   uint64 `json:"looks,omitempty"`    // at Python stacks, for functions that are stages
+	LooksNS uint64 `json:"looks_ns,omitempty"` // what these took the target's threads
 }
 
 // GPU is NVML's view of the window.

@@ -84,8 +84,9 @@
 //	              there were more outer frames. An estimate from so many samples that
 //	              sums to the total. frames is [] where the thread ran no Python and
 //	              null for what is of rows without a sample
-//	stages        [{stage_path, names, process, spans, calls, calls_within, adopted,
-//	              threads, parts, parts_within, iterations}], parents before children
+//	stages        [{stage_path, names, process, python_function, spans, calls,
+//	              calls_within, adopted, threads, parts, parts_within, iterations}],
+//	              parents before children; a python_function has calls and no time
 //	    spans     null when none was seen, else {count, wall_ns, exclusive_ns,
 //	              cpu_ns, min_ns, max_ns, p50_ns, p99_ns, parts, partial: {count,
 //	              wall_ns, exclusive_ns, cpu_ns, parts}}; their parts are those of
@@ -138,9 +139,10 @@
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted
 //	overhead      {calibrated, call_cost_ns, added_ns, agent_cpu_ns, agent_rss,
 //	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes,
-//	              followed, followed_ns, samples, samples_ns}; executions of followed
-//	              functions and what these cost; Python stacks that were read and
-//	              what that took the target's threads
+//	              followed, followed_ns, samples, samples_ns, looks, looks_ns};
+//	              executions of followed functions and what these cost; Python stacks
+//	              that were read, and looks at them for functions that are stages, and
+//	              what either took the target's threads
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps

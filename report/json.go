@@ -114,6 +114,7 @@ type jsonStage struct {
 	StagePath   string            `json:"stage_path"`
 	Names       []string          `json:"names"`
 	Process     bool              `json:"process"`
+	Python      bool              `json:"python_function"`
 	Spans       *jsonSpans        `json:"spans"`
 	Calls       jsonBreakdown     `json:"calls"`
 	CallsWithin jsonBreakdown     `json:"calls_within"`
@@ -234,6 +235,8 @@ type jsonOverhead struct {
 	FollowedNS  *uint64 `json:"followed_ns"`
 	Samples     uint64  `json:"samples"`
 	SamplesNS   uint64  `json:"samples_ns"`
+	Looks       uint64  `json:"looks"`
+	LooksNS     uint64  `json:"looks_ns"`
 }
 
 type jsonProbe struct {
@@ -361,6 +364,7 @@ func stageOf(l *correlate.Ledger, s *correlate.Stage) jsonStage {
 		StagePath:   s.Path.Joined,
 		Names:       s.Path.Names,
 		Process:     s.Process,
+		Python:      s.Python,
 		Spans:       spansOf(s.Spans),
 		Calls:       breakdownOf(&s.Own),
 		CallsWithin: breakdownOf(&s.Within),
@@ -500,7 +504,7 @@ func overheadOf(o *recording.Overhead) jsonOverhead {
 		AgentCPUNS: int64(o.AgentCPU), AgentRSS: o.AgentRSS, AttachNS: int64(o.Attach), DetachNS: int64(o.Detach),
 		Calibration: o.Calibration, ProbedSites: o.ProbedSites, KernelBytes: o.KernelBytes,
 		Followed: o.Followed, FollowedNS: known(o.FollowedNS, o.FollowedNS > 0 || o.Followed == 0),
-		Samples: o.Samples, SamplesNS: o.SamplesNS,
+		Samples: o.Samples, SamplesNS: o.SamplesNS, Looks: o.Looks, LooksNS: o.LooksNS,
 	}
 }
 

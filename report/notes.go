@@ -90,6 +90,9 @@ func Cost(l *correlate.Ledger) (notes [][]string) {
 	if o.Samples > 0 {
 		item("stacks", "%s in the target for %s of Python, outside the calls' times", duration(o.SamplesNS), plural(o.Samples, "stack"))
 	}
+	if o.Looks > 0 {
+		item("python", "%s in the target for %s at Python's stack, outside the calls' times", duration(o.LooksNS), plural(o.Looks, "look"))
+	}
 	why := printable(cmp.Or(o.Calibration, "there was no calibration"))
 	if taken := biasRange(r.Symbols); taken != "" {
 		item("bias", "%s are taken out of each call above: %s", taken, why)

@@ -132,7 +132,7 @@ func (t *text) writeParts() {
 	}
 	columns := partColumns(partitions)
 	parts := &table{titles: append([]string{"WALL TIME OF", "WALL"}, partTitles(columns)...)}
-	for _, n := range tree(l.Stages) {
+	for _, n := range tree(withoutFunctions(l.Stages)) {
 		addParts(parts, columns, n, 0)
 	}
 	if l.PartsOutside != nil {
@@ -141,6 +141,12 @@ func (t *text) writeParts() {
 	t.printf("\n")
 	parts.write(&t.Builder, t.width)
 	t.writePartNotes(columns)
+}
+
+// withoutFunctions leaves out Python functions, which have no time of their own
+// and nothing inside them.
+func withoutFunctions(stages []correlate.Stage) []correlate.Stage {
+	return slices.DeleteFunc(slices.Clone(stages), func(s correlate.Stage) bool { return s.Python })
 }
 
 func addParts(to *table, columns []partColumn, n *node, depth int) {

@@ -203,18 +203,22 @@ func (t *text) writeStageNotes() {
 		return
 	}
 	note("CUDA is host time inside driver calls, not GPU time. WALL and CUDA are summed over threads and include the stages inside.")
-	var partial, adopted, unseen bool
+	var partial, adopted, unseen, python bool
 	for i := range l.Stages {
 		s := &l.Stages[i]
 		partial = partial || (s.Spans != nil && s.Spans.Partial.Count > 0)
 		adopted = adopted || len(s.Adopted) > 0
-		unseen = unseen || s.Spans == nil
+		unseen = unseen || s.Spans == nil && !s.Python
+		python = python || s.Python
 	}
 	if partial {
 		note("+n: spans that the edge of the recording cut; they count in WALL and %WALL, not in PER SPAN.")
 	}
 	if adopted {
 		note("+ autograd, + process: calls of other threads on behalf of the stage, beside its WALL.")
+	}
+	if python {
+		note("NAME(): a Python function, with the calls for which it was the innermost one. Its own time is not known: it is part of the stage around it.")
 	}
 	if unseen {
 		note("- : no span of the stage was seen to begin and end, so its time is not known.")

@@ -65,6 +65,7 @@ var recordings = map[string]func() *recording.Recording{
 	"regions":    recordingtest.Regions,
 	"troubled":   troubled,
 	"debts":      debts,
+	"functions":  pythonFunctions,
 }
 
 func noMarkers() *recording.Recording {
@@ -167,6 +168,24 @@ func processStages() *recording.Recording {
 		b.Call(helper, path, b.Symbol("cuMemMap"), 40, ms, 0).Attribution = recording.AttributionProcess
 	}
 	b.Call(helper, "", b.Symbol("cuMemUnmap"), 1, ms, 0).GIL = recording.GILDisabled
+	return b.Recording()
+}
+
+// pythonFunctions has calls that belong to Python functions, in a marked stage
+// and outside any.
+func pythonFunctions() *recording.Recording {
+	b := recordingtest.New()
+	main := b.Thread(4250, "MainThread")
+	launch := b.Symbol("cuLaunchKernel")
+	b.Spans(main, "epoch", 20, 10*ms, 0).Parts = recording.Parts{CUDACPUNS: 30 * uint64(ms), RunningNS: 170 * uint64(ms)}
+	b.Call(main, "epoch", launch, 100, 50*us, 50*us)
+	b.Call(main, "epoch/Model.step()", launch, 500, 50*us, 50*us)
+	b.Call(main, "warm_up()", launch, 40, 50*us, 50*us)
+	for i := range b.Recording().Paths {
+		p := &b.Recording().Paths[i]
+		p.PythonFunction = strings.HasSuffix(strings.Join(p.Names, "/"), "()")
+	}
+	b.Recording().Overhead.Looks, b.Recording().Overhead.LooksNS = 640, 2_000_000
 	return b.Recording()
 }
 

@@ -42,6 +42,11 @@ PyTorch's optimizers and data loaders call by themselves. All feed one stack of
 stages per thread. "stageprof doctor --pid PID" says what a process offers.
 --stage-match leaves of all these only the stages whose name matches.
 
+python:REGEXP makes stages of Python functions: a call belongs to the innermost one
+on its thread's stack whose qualified name matches. That is exact for calls, and
+says nothing of the functions' own time. Each call costs about 2 µs more, and up to
+0.5 µs for each Python frame that is looked at.
+
 usdt:LIB:PROVIDER:BEGIN,END makes stages of a pair of static probes, named by the
 first argument of BEGIN if that is a text. function:LIB:SYMBOL makes a stage of a
 native function: SYMBOL is a symbol's name, in which * stands for anything, or the
