@@ -24,7 +24,8 @@ func TestEveryLossHasAReason(t *testing.T) {
 	names := map[string]bool{
 		reasonUnaccounted: true, reasonNamesOverflow: true, reasonThreadOverflow: true, reasonCodeGone: true, reasonStacksDropped: true,
 	}
-	counts := []bpf.ProbeCounter{bpf.ProbeCounterCOUNT_ENTERED, bpf.ProbeCounterCOUNT_SAMPLES, bpf.ProbeCounterCOUNT_SAMPLE_TIME}
+	counts := []bpf.ProbeCounter{bpf.ProbeCounterCOUNT_ENTERED, bpf.ProbeCounterCOUNT_SAMPLES, bpf.ProbeCounterCOUNT_SAMPLE_TIME,
+		bpf.ProbeCounterCOUNT_LOOKS, bpf.ProbeCounterCOUNT_LOOK_TIME}
 	for which := range bpf.ProbeCounterCOUNTERS {
 		loss, ok := reasons[which]
 		if slices.Contains(counts, which) {
