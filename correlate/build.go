@@ -366,6 +366,7 @@ func (b *builder) finish() *Ledger {
 		Regions: b.regions.finish(),
 
 		Allocations: b.allocations(),
+		Devices:     devicesOfStages(b.source, b.paths),
 
 		Outside: b.outside.breakdown(),
 		All:     b.all.breakdown(),

@@ -171,6 +171,13 @@
 // those of one thread, stage and function sum to the raw wall time of its
 // calls.
 //
+// # GPUs
+//
+// NVML speaks of whole devices in periods of its own. Its readings are joined
+// with stages by time: what a device did while a stage was open on at least one
+// thread. That is not what the stage did: launches return before their kernels
+// begin, and other stages, threads and processes use the same device.
+//
 // # Losses
 //
 // What was seen but is not in the rows is a loss, by reason. Build adds losses

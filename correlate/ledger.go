@@ -26,6 +26,8 @@ type Ledger struct {
 	Debts   []Debt         // by waiting stage path, thread, symbol, owner
 	Waiting []WaitingStage // the same by stages only, those that waited longest first
 
+	Devices []DeviceStage // GPUs while stages were open, by stage, then device; none without single spans
+
 	Losses  []recording.Loss // by kind and reason
 	Balance Balance
 

@@ -690,6 +690,9 @@ func gpuSince(earlier, later *recording.GPU) *recording.GPU {
 			d.PowerW = meanSince(d.PowerW, b.PowerW, d.Samples, b.Samples)
 			d.Samples = n
 		}
+		d.Intervals = slices.DeleteFunc(slices.Clone(d.Intervals), func(i recording.DeviceInterval) bool {
+			return len(b.Intervals) > 0 && i.BeginNS < b.Intervals[len(b.Intervals)-1].EndNS
+		})
 		g.Devices = append(g.Devices, d)
 	}
 	return g

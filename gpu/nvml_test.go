@@ -50,14 +50,14 @@ func child(failure string) answer {
 	defer p.Close()
 	var notes []string
 	for _, s := range p.samplers {
-		s.begin()
-		s.sample()
+		s.begin(1)
+		s.sample(2)
 		// The library looks at the environment at every call, and with cgo
 		// Setenv sets the C library's too.
 		os.Setenv("SIMNVML_FAIL", failure)
-		s.sample()
+		s.sample(3)
 		os.Unsetenv("SIMNVML_FAIL")
-		s.sample()
+		s.sample(4)
 		notes = append(notes, s.notes()...)
 	}
 	return answer{GPU: p.Inventory(), Notes: notes}
@@ -108,6 +108,11 @@ func TestNVML(t *testing.T) {
 			PowerW:         200,
 			EnergyJ:        7.5, // three steps
 			Samples:        3,
+			Intervals: []recording.DeviceInterval{
+				{BeginNS: 1, EndNS: 2, UtilizationPct: 10, PowerW: 100, EnergyJ: 2.5},
+				{BeginNS: 2, EndNS: 3, UtilizationPct: 20, PowerW: 200, EnergyJ: 2.5},
+				{BeginNS: 3, EndNS: 4, UtilizationPct: 60, PowerW: 300, EnergyJ: 2.5},
+			},
 		}
 	}
 	want := answer{GPU: &recording.GPU{Driver: "550.54.15", Devices: []recording.Device{device(0), device(1)}}}

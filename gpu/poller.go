@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"stageprof/recording"
 )
 
@@ -18,7 +20,7 @@ var (
 
 // Sampling periods.
 const (
-	DefaultPeriod = time.Second
+	DefaultPeriod = 500 * time.Millisecond
 	MinPeriod     = 100 * time.Millisecond
 )
 
@@ -36,6 +38,7 @@ type Poller struct {
 	driver   string
 	samplers []*sampler
 	period   time.Duration
+	clock    func() uint64 // nanoseconds, of which the intervals are
 
 	cancel context.CancelFunc // nil until Start
 	done   chan struct{}      // closed when sampling has ended
@@ -83,7 +86,7 @@ func newPoller(period time.Duration, load func() (library, error)) (*Poller, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, err)
 	}
-	p := &Poller{lib: lib, period: max(period, MinPeriod)}
+	p := &Poller{lib: lib, period: max(period, MinPeriod), clock: monotonic}
 	if err := p.list(); err != nil {
 		lib.close() // the first error is the one to tell
 		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, err)
@@ -150,7 +153,7 @@ func (p *Poller) Latest() *recording.GPU {
 // window shorter than a period has a sample too.
 func (p *Poller) run(ctx context.Context) {
 	for _, s := range p.samplers {
-		s.begin()
+		s.begin(p.clock())
 	}
 	tick := time.NewTicker(p.period)
 	defer tick.Stop()
@@ -160,12 +163,20 @@ func (p *Poller) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, s := range p.samplers {
-			s.sample()
+			s.sample(p.clock())
 		}
 		if ctx.Err() != nil {
 			return
 		}
 	}
+}
+
+// monotonic is the clock of spans.
+func monotonic() uint64 {
+	var t unix.Timespec
+	// It can't fail: the clock exists and the memory is ours.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return uint64(t.Nano())
 }
 
 // Stop ends the window and returns its summary, with a note about what is

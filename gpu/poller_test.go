@@ -67,7 +67,7 @@ func ramp(m metric, before int) (uint64, error) {
 
 func mustOpen(t *testing.T, lib library) *Poller {
 	t.Helper()
-	p, err := open(t.Context(), 0, func() (library, error) { return lib, nil })
+	p, err := open(t.Context(), time.Second, func() (library, error) { return lib, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +82,8 @@ func record(t *testing.T, window time.Duration, answer func(metric, int) (uint64
 	synctest.Test(t, func(t *testing.T) {
 		lib := &fakeLibrary{gpus: []*fakeDevice{{answer: answer}}}
 		p := mustOpen(t, lib)
+		start := time.Now()
+		p.clock = func() uint64 { return uint64(time.Since(start)) }
 		p.Start(t.Context())
 		time.Sleep(window)
 		g, note = p.Stop()
@@ -107,6 +109,11 @@ func TestPollerSummary(t *testing.T) {
 		PowerW:         250.5,
 		EnergyJ:        15, // readings 1 (start) to 4 (end)
 		Samples:        3,
+		Intervals: []recording.DeviceInterval{
+			{BeginNS: 0, EndNS: 1e9, UtilizationPct: 10, PowerW: 250.5, EnergyJ: 5},
+			{BeginNS: 1e9, EndNS: 2e9, UtilizationPct: 20, PowerW: 250.5, EnergyJ: 5},
+			{BeginNS: 2e9, EndNS: 2.5e9, UtilizationPct: 30, PowerW: 250.5, EnergyJ: 5},
+		},
 	}}}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
@@ -120,6 +127,44 @@ func TestPollerWindowShorterThanPeriod(t *testing.T) {
 	g, _ := record(t, time.Millisecond, ramp)
 	if d := g.Devices[0]; d.Samples != 1 || d.UtilizationPct != 10 || d.EnergyJ != 5 {
 		t.Errorf("got %+v, want one sample of 10 %% and 5 J", d)
+	}
+}
+
+// A failed reading leaves its time, and its energy, to the next one.
+func TestPollerIntervalsHaveNoGap(t *testing.T) {
+	g, _ := record(t, 2500*time.Millisecond, func(m metric, before int) (uint64, error) {
+		if m == power && before == 2 {
+			return 0, errors.New("GPU is lost")
+		}
+		return ramp(m, before)
+	})
+	want := []recording.DeviceInterval{
+		{BeginNS: 0, EndNS: 1e9, UtilizationPct: 10, PowerW: 250.5, EnergyJ: 5},
+		{BeginNS: 1e9, EndNS: 2.5e9, UtilizationPct: 30, PowerW: 250.5, EnergyJ: 5},
+	}
+	if diff := cmp.Diff(want, g.Devices[0].Intervals); diff != "" {
+		t.Errorf("intervals (-want +got):\n%s", diff)
+	}
+}
+
+func TestLongWindowsAreMerged(t *testing.T) {
+	s := &sampler{energyKnown: true}
+	energyTotal, last := 0.0, uint64(0)
+	for at := uint64(1); at <= 10*mostIntervals; at++ {
+		s.addInterval(at, [metricCount]uint64{utilization: at % 2 * 100, power: 200_000, energy: at * 1000})
+		s.lastEnergy = at * 1000
+		if len(s.intervals) >= mostIntervals {
+			t.Fatalf("%d intervals are kept, want less than %d", len(s.intervals), mostIntervals)
+		}
+	}
+	for _, i := range s.intervals {
+		if i.BeginNS != last || i.UtilizationPct != 50 && i.EndNS-i.BeginNS > 1 || i.PowerW != 200 {
+			t.Fatalf("got %+v after one that ended at %d, want no gap, 50 %% and 200 W", i, last)
+		}
+		last, energyTotal = i.EndNS, energyTotal+i.EnergyJ
+	}
+	if last != 10*mostIntervals || energyTotal != 10*mostIntervals {
+		t.Errorf("intervals up to %d with %v J, want %d and as many J", last, energyTotal, 10*mostIntervals)
 	}
 }
 

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,6 +25,8 @@ type sampler struct {
 	good        int
 	failed      int
 	lastErr     error
+	intervals   []recording.DeviceInterval
+	lastAt      uint64 // when the latest interval ended
 }
 
 // newSampler reads the device's identity and finds out which metrics it has.
@@ -43,9 +46,11 @@ func newSampler(index int, dev device) (*sampler, error) {
 	return s, nil
 }
 
-// begin takes the energy counter at the start of the window. The gauges are
-// left alone: what they say now was measured before it.
-func (s *sampler) begin() {
+// begin takes the energy counter at the start of the window, which is `at` on
+// the monotonic clock. The gauges are left alone: what they say now was measured
+// before it.
+func (s *sampler) begin(at uint64) {
+	s.lastAt = at
 	if s.unsupported[energy] {
 		return
 	}
@@ -62,7 +67,7 @@ func (s *sampler) begin() {
 
 // sample takes one reading of everything; it counts whole or not at all, so
 // that all means are over the same samples.
-func (s *sampler) sample() {
+func (s *sampler) sample(at uint64) {
 	var now [metricCount]uint64
 	for m := range metricCount {
 		if s.unsupported[m] {
@@ -77,6 +82,7 @@ func (s *sampler) sample() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addInterval(at, now)
 	s.latest = now
 	for m, v := range now {
 		s.sums[m] += v
@@ -84,6 +90,41 @@ func (s *sampler) sample() {
 	s.lastEnergy = now[energy]
 	s.row.MemoryUsed = max(s.row.MemoryUsed, now[memoryUsed])
 	s.good++
+}
+
+// addInterval keeps a sample as what the device did since the one before.
+func (s *sampler) addInterval(at uint64, now [metricCount]uint64) {
+	i := recording.DeviceInterval{
+		BeginNS: s.lastAt, EndNS: at,
+		UtilizationPct: float64(now[utilization]), PowerW: float64(now[power]) / 1e3,
+	}
+	if s.energyKnown && now[energy] >= s.lastEnergy {
+		i.EnergyJ = float64(now[energy]-s.lastEnergy) / 1e3
+	}
+	s.intervals, s.lastAt = append(s.intervals, i), at
+	if len(s.intervals) >= mostIntervals {
+		s.intervals = mergePairs(s.intervals)
+	}
+}
+
+// mostIntervals bounds what is kept of a long window: half an hour or more at
+// the default period, and always at least half as many intervals.
+const mostIntervals = 4096
+
+// mergePairs makes one interval of each two.
+func mergePairs(intervals []recording.DeviceInterval) []recording.DeviceInterval {
+	merged := intervals[:0]
+	for i := 0; i+1 < len(intervals); i += 2 {
+		a, b := intervals[i], intervals[i+1]
+		first, second := float64(a.EndNS-a.BeginNS), float64(b.EndNS-b.BeginNS)
+		mean := func(x, y float64) float64 { return (x*first + y*second) / max(first+second, 1) }
+		merged = append(merged, recording.DeviceInterval{
+			BeginNS: a.BeginNS, EndNS: b.EndNS,
+			UtilizationPct: mean(a.UtilizationPct, b.UtilizationPct), PowerW: mean(a.PowerW, b.PowerW),
+			EnergyJ: a.EnergyJ + b.EnergyJ,
+		})
+	}
+	return merged
 }
 
 func (s *sampler) fail(m metric, err error) {
@@ -102,6 +143,7 @@ func (s *sampler) now() recording.Device {
 	row.UtilizationPct = float64(s.latest[utilization])
 	row.PowerW = float64(s.latest[power]) / 1e3
 	row.MemoryUsed = s.latest[memoryUsed]
+	row.Intervals = nil
 	return row
 }
 
@@ -110,6 +152,7 @@ func (s *sampler) summary() recording.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row := s.row
+	row.Intervals = slices.Clone(s.intervals)
 	row.Samples = s.good
 	if s.good > 0 {
 		row.UtilizationPct = float64(s.sums[utilization]) / float64(s.good)

@@ -459,4 +459,16 @@ type Device struct {
 	PowerW         float64 `json:"power_w"`         // mean
 	EnergyJ        float64 `json:"energy_j"`        // over the window, 0 when the device has no counter
 	Samples        int     `json:"samples"`
+	// Intervals are the samples, one after the other; those of long windows are
+	// merged, so that there are never many.
+	Intervals []DeviceInterval `json:"intervals,omitempty"`
+}
+
+// DeviceInterval is what a device said of the time since the sample before.
+type DeviceInterval struct {
+	BeginNS        uint64  `json:"begin_ns"` // CLOCK_MONOTONIC, as of spans
+	EndNS          uint64  `json:"end_ns"`
+	UtilizationPct float64 `json:"utilization_pct"`
+	PowerW         float64 `json:"power_w"`
+	EnergyJ        float64 `json:"energy_j"` // 0 when the device has no counter
 }

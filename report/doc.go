@@ -148,6 +148,8 @@
 //	absent        [symbol]: known, but in no driver that the target maps
 //	gpu           null or {driver, devices: [...]}
 //	gpu_note      why gpu is null, or ""
+//	gpu_stages    [{stage_path, gpu, open_ns, utilization_pct, power_w, energy_j}]: what
+//	              each device did while a stage was open on at least one thread
 //	warnings      [text]
 //
 //	<total>       count, errors, wall_ns, cpu_ns, bytes, raw_wall_ns, raw_cpu_ns,

@@ -45,6 +45,7 @@ type jsonDocument struct {
 	Absent       []string            `json:"absent"`
 	GPU          *recording.GPU      `json:"gpu"`
 	GPUNote      string              `json:"gpu_note"`
+	GPUStages    []jsonDeviceStage   `json:"gpu_stages"`
 	Warnings     []string            `json:"warnings"`
 }
 
@@ -207,6 +208,15 @@ type jsonDebt struct {
 	Operations uint64             `json:"operations"`
 }
 
+type jsonDeviceStage struct {
+	StagePath      string  `json:"stage_path"`
+	GPU            int     `json:"gpu"`
+	OpenNS         uint64  `json:"open_ns"`
+	UtilizationPct float64 `json:"utilization_pct"`
+	PowerW         float64 `json:"power_w"`
+	EnergyJ        float64 `json:"energy_j"`
+}
+
 type jsonLoss struct {
 	Kind  string `json:"kind"`
 	Count uint64 `json:"count"`
@@ -274,6 +284,7 @@ func document(l *correlate.Ledger) *jsonDocument {
 		Absent:       append([]string{}, r.Absent...),
 		GPU:          r.GPU,
 		GPUNote:      r.GPUNote,
+		GPUStages:    deviceStagesOf(l),
 		Warnings:     append([]string{}, r.Warnings...),
 	}
 	for i := range l.Calls {
@@ -476,6 +487,14 @@ func debtsOf(l *correlate.Ledger) []jsonDebt {
 		debts = append(debts, j)
 	}
 	return debts
+}
+
+func deviceStagesOf(l *correlate.Ledger) []jsonDeviceStage {
+	stages := []jsonDeviceStage{}
+	for _, s := range l.Devices {
+		stages = append(stages, jsonDeviceStage{s.Path.Joined, s.Device, s.OpenNS, s.UtilizationPct, s.PowerW, s.EnergyJ})
+	}
+	return stages
 }
 
 func lossesOf(list []recording.Loss) map[string]jsonLoss {

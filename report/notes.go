@@ -136,30 +136,3 @@ func biasRange(symbols []recording.Symbol) string {
 		return from + " to " + to
 	}
 }
-
-// GPU lists what NVML said of each device, below a title; nothing when there
-// is nothing to say.
-func GPU(l *correlate.Ledger) (title string, notes [][]string) {
-	r := l.Source
-	if r.GPU == nil {
-		if r.GPUNote != "" {
-			notes = [][]string{{"not read: " + printable(r.GPUNote)}}
-		}
-		return "GPU", notes
-	}
-	for _, d := range r.GPU.Devices {
-		items := []string{
-			fmt.Sprintf("%.0f%% busy", d.UtilizationPct),
-			fmt.Sprintf("%s of %s used", size(d.MemoryUsed), size(d.MemoryTotal)),
-			fmt.Sprintf("%.0f W", d.PowerW),
-		}
-		if d.EnergyJ > 0 {
-			items = append(items, threeDigits(d.EnergyJ, []unit{{"J", 1, 9999.5}, {"kJ", 1e3, 9999.5}, {"MJ", 1e6, 0}}))
-		}
-		notes = append(notes, []string{fmt.Sprintf("%d %s", d.Index, printable(d.Name)), strings.Join(items, ", ")})
-	}
-	if r.GPUNote != "" {
-		notes = append(notes, []string{"note", printable(r.GPUNote)})
-	}
-	return fmt.Sprintf("GPU (by NVML, driver %s)", printable(r.GPU.Driver)), notes
-}

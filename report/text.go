@@ -179,14 +179,6 @@ func (t *text) writeCost() {
 	t.writeNotes(Cost(t.ledger))
 }
 
-func (t *text) writeGPU() {
-	title, notes := GPU(t.ledger)
-	if len(notes) > 0 {
-		t.printf("\n%s\n", title)
-		t.writeNotes(notes)
-	}
-}
-
 func (t *text) writeWarnings() {
 	if r := t.ledger.Source; len(r.Warnings) > 0 {
 		t.writeWarningList(r.Warnings)

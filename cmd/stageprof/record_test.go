@@ -272,7 +272,10 @@ func TestRecordSamplesGPUs(t *testing.T) {
 	r.wait(t, exitOK)
 	devices := r.wantTable(t, recording.EndDuration).GPU.Devices
 	if len(devices) != 1 || devices[0].Samples < 1 || devices[0].UtilizationPct != 70 {
-		t.Errorf("GPUs %+v, want one, sampled, at 70 %%", devices)
+		t.Fatalf("GPUs %+v, want one, sampled, at 70 %%", devices)
+	}
+	if len(devices[0].Intervals) != devices[0].Samples {
+		t.Errorf("%d intervals of %d samples", len(devices[0].Intervals), devices[0].Samples)
 	}
 }
 
