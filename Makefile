@@ -55,6 +55,10 @@ test: all ## every test that needs no PyTorch and no browser (as root: they load
 	$(NEED) g++ clang unshare tmux
 	@scripts/test.sh
 
+.PHONY: test-long
+test-long: all ## the pipeline and a page that watches it, for ten minutes each (LONG=10m)
+	STAGEPROF_LONG=$(or $(LONG),10m) go test -count=1 -timeout 60m -v ./agent ./cmd/stageprof -run '^(TestPipelineTimes|TestServeSoak)$$'
+
 .PHONY: test-browser
 test-browser: ## the HTML pages in a headless Chromium (a 64 MB package)
 	$(NEED) go browser

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"stageprof/agent"
+	"stageprof/correlate"
 	"stageprof/recording"
+	"stageprof/report"
 	"stageprof/sim/simtest"
 )
 
@@ -432,6 +435,7 @@ func TestPipelineTimes(t *testing.T) {
 	got, own := runPipeline(t, pipelineTime(t))
 	expectPartition(t, got)
 	expectNoLosses(t, got)
+	expectSpanLines(t, got)
 	if len(own) == 0 {
 		t.Fatal("the pipeline had no stages: the test shows nothing")
 	}
@@ -444,6 +448,38 @@ func TestPipelineTimes(t *testing.T) {
 	for key, walls := range spans {
 		t.Errorf("%d spans of %+v, which the pipeline does not know", len(walls), key)
 	}
+}
+
+// expectSpanLines fails unless every span is a line of --spans whose parts sum
+// to its wall time.
+func expectSpanLines(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	var file bytes.Buffer
+	if err := report.Spans(&file, correlate.Build(r)); err != nil {
+		t.Fatal(err)
+	}
+	lines := json.NewDecoder(&file)
+	n := 0
+	for ; lines.More(); n++ {
+		var line struct {
+			Wall  uint64 `json:"wall_ns"`
+			Parts map[string]uint64
+		}
+		if err := lines.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		var sum uint64
+		for _, part := range line.Parts {
+			sum += part
+		}
+		if sum != line.Wall {
+			t.Fatalf("line %d: wall %d ns, parts %d: %v", n+1, line.Wall, sum, line.Parts)
+		}
+	}
+	if n != len(r.Spans) {
+		t.Errorf("%d lines, %d spans", n, len(r.Spans))
+	}
+	t.Logf("%d spans in %v: the parts of each sum to its wall time", n, r.Window.Duration)
 }
 
 // spansByStage returns the wall times of whole spans in the order of their begin.

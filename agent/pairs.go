@@ -166,7 +166,7 @@ func (s *Session) pairPoints(file *elfsym.File, pair foundPair, source bpf.Probe
 	}
 	named := false
 	for _, p := range pair.begins {
-		f := rangeFunction{source, bpf.ProbeRangeRANGE_PUSH_NAMED, 0}
+		f := rangeFunction{source: source, action: bpf.ProbeRangeRANGE_PUSH_NAMED}
 		distance := int32(0)
 		if name, ok := nameOperand(p); ok {
 			f.action, f.argument, distance = name.action, name.register, name.distance
@@ -178,7 +178,7 @@ func (s *Session) pairPoints(file *elfsym.File, pair foundPair, source bpf.Probe
 		}
 	}
 	for _, p := range pair.ends {
-		if err := add(p, rangeFunction{source, bpf.ProbeRangeRANGE_POP, 1}.cookie()); err != nil {
+		if err := add(p, rangeFunction{source: source, action: bpf.ProbeRangeRANGE_POP, argument: 1}.cookie()); err != nil {
 			return nil, err
 		}
 	}

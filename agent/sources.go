@@ -37,15 +37,16 @@ func isNamed(source string) bool {
 type rangeFunction struct {
 	source   bpf.ProbeSource
 	action   bpf.ProbeRange
-	argument uint64 // that holds the name, from 1
+	argument uint64 // that holds the name, or the handle, from 1
+	distance int32  // of the handle from where the argument points
 }
 
 func (f rangeFunction) cookie() uint64 {
-	return uint64(f.source) | uint64(f.action)<<8 | f.argument<<16
+	return uint64(f.source) | uint64(f.action)<<8 | f.argument<<16 | uint64(uint32(f.distance))<<32
 }
 
 func nvtx(action bpf.ProbeRange, argument uint64) rangeFunction {
-	return rangeFunction{bpf.ProbeSourceSOURCE_NVTX, action, argument}
+	return rangeFunction{source: bpf.ProbeSourceSOURCE_NVTX, action: action, argument: argument}
 }
 
 // nvtxFunctions are NVTX's push/pop functions. Version 2 exports them from
@@ -78,6 +79,9 @@ const (
 	recordFunctionEnter = "_ZN5torch8autograd8profiler25record_function_enter_new"
 	recordFunctionExit  = "_ZN5torch8autograd8profilerL24record_function_exit_new"
 	recordFunctionClass = "_ZN2at14RecordFunction3endEv" // exported beside them, with one name in all versions
+	// recordFunctionMade is called by the first one for the object that the second
+	// one ends. Few others call it: PyTorch's operators use another constructor.
+	recordFunctionMade = "_ZN2at14RecordFunctionC1ENS_11RecordScopeE"
 )
 
 // attachSources probes the functions that the wanted sources, beside the
@@ -185,16 +189,47 @@ func recordFunctionPoints(file *elfsym.File) ([]probe.Point, error) {
 	if err != nil {
 		return nil, err
 	}
-	placement, err := file.Place(enter, probe.Kernel())
+	points, err := placed(file, enter, recordFunctionRange(bpf.ProbeRangeRANGE_PUSH_STRING, 2))
 	if err != nil {
 		return nil, err
 	}
-	begins := rangeFunction{bpf.ProbeSourceSOURCE_RECORD_FUNCTION, bpf.ProbeRangeRANGE_PUSH_STRING, 2}
-	ends := rangeFunction{bpf.ProbeSourceSOURCE_RECORD_FUNCTION, bpf.ProbeRangeRANGE_POP, 1}
-	return []probe.Point{
-		{Offset: enter.Offset + placement.Skip, Cookie: begins.cookie()},
-		{Offset: exit.Offset + exitSkip(file, exit), Cookie: ends.cookie()},
-	}, nil
+	skip := exitSkip(file, exit)
+	ends := recordFunctionRange(bpf.ProbeRangeRANGE_POP, 1)
+	// Which object is ended is only of use where it is known which one began.
+	if made, err := file.Lookup(recordFunctionMade); err == nil {
+		handle, err := placed(file, made, recordFunctionRange(bpf.ProbeRangeRANGE_HANDLE, 1))
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, handle...)
+		ends = recordFunctionEnd(skip)
+	}
+	return append(points, probe.Point{Offset: exit.Offset + skip, Cookie: ends.cookie()}), nil
+}
+
+func recordFunctionRange(action bpf.ProbeRange, argument uint64) rangeFunction {
+	return rangeFunction{source: bpf.ProbeSourceSOURCE_RECORD_FUNCTION, action: action, argument: argument}
+}
+
+// recordFunctionEnd says where the exit has the address of the object that it
+// ends: it is loaded by the code that is skipped, from behind the head of what the
+// argument's shared pointer points to.
+func recordFunctionEnd(skip uint64) rangeFunction {
+	if skip > 0 {
+		return recordFunctionRange(bpf.ProbeRangeRANGE_POP_HANDLE, 1)
+	}
+	ends := recordFunctionRange(bpf.ProbeRangeRANGE_POP_HANDLE_AT, 1)
+	ends.distance = int32(exitCode[6])
+	return ends
+}
+
+// placed returns the one point to probe in a function.
+func placed(file *elfsym.File, symbol elfsym.Symbol, f rangeFunction) ([]probe.Point, error) {
+	placement, err := file.Place(symbol, probe.Kernel())
+	if err != nil {
+		return nil, err
+	}
+	return []probe.Point{{Offset: symbol.Offset + placement.Skip, Cookie: f.cookie()}}, nil
 }
 
 func onePrefixed(symbols func(func(string) bool) ([]elfsym.Symbol, error), prefix string) (elfsym.Symbol, error) {
@@ -210,9 +245,10 @@ func onePrefixed(symbols func(func(string) bool) ([]elfsym.Symbol, error), prefi
 	return found[0], nil
 }
 
-// exitCode is record_function_exit_new as compilers make it: it loads the
-// object and tail-jumps to its end. The jump is emulated by the kernel, what
-// comes before is not; and the probe reads no argument, so it may stand there.
+// exitCode is record_function_exit_new as compilers make it: it loads the address
+// of the object, which is 16 behind what the shared pointer points to, and
+// tail-jumps to its end. The jump is emulated by the kernel, what comes before is
+// not.
 var exitCode = []byte{0x48, 0x8b, 0x3f, 0x48, 0x83, 0xc7, 0x10, 0xe9}
 
 func exitSkip(file *elfsym.File, exit elfsym.Symbol) uint64 {

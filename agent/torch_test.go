@@ -202,3 +202,40 @@ func TestTorchStageMatch(t *testing.T) {
 	expectPartition(t, got)
 	expectNoLosses(t, got)
 }
+
+// A range of record_function ends what its object was made for, in whatever
+// order: never another one, least of all one of another thread.
+func TestTorchOverlappingRanges(t *testing.T) {
+	p := startScript(t, "sim/torch/overlaps.py", "5")
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: []string{agent.SourceRecordFunction}})
+	p.begin(t)
+	got := r.finish()
+	p.Wait()
+	type spans struct{ Whole, Partial, Launches uint64 }
+	stages := map[string]spans{}
+	for _, s := range got.Stages {
+		name := strings.Join(got.Paths[s.Path].Names, "/")
+		stages[name] = spans{stages[name].Whole + s.Count, stages[name].Partial + s.PartialCount, 0}
+	}
+	delete(stages, "")
+	for _, c := range got.Calls {
+		if got.Symbols[c.Symbol].API == "cuLaunchKernel" {
+			name := strings.Join(got.Paths[c.Path].Names, "/")
+			s := stages[name]
+			s.Launches += c.Count
+			stages[name] = s
+		}
+	}
+	want := map[string]spans{
+		"step":              {5, 0, 10},
+		"step/first":        {5, 0, 0},
+		"step/first/second": {0, 5, 5}, // it was still open when first ended
+		"step/third":        {0, 5, 5}, // another thread can't end it here
+		"elsewhere":         {5, 0, 5},
+	}
+	if diff := cmp.Diff(want, stages); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+	expectPartition(t, got)
+	expectNoLosses(t, got)
+}

@@ -419,6 +419,9 @@ const (
 	ProbeRangeRANGE_PUSH_REGISTER   ProbeRange = 6
 	ProbeRangeRANGE_PUSH_MEMORY     ProbeRange = 7
 	ProbeRangeRANGE_PUSH_NAMED      ProbeRange = 8
+	ProbeRangeRANGE_HANDLE          ProbeRange = 9
+	ProbeRangeRANGE_POP_HANDLE      ProbeRange = 10
+	ProbeRangeRANGE_POP_HANDLE_AT   ProbeRange = 11
 )
 
 type ProbeRegionKey struct {
@@ -691,6 +694,7 @@ type ProbeThreadState struct {
 	Adopted   uint32
 	Outside   ProbeOpenStage
 	Open      [32]ProbeOpenStage
+	Handles   [32]uint32
 	Calls     [64]struct {
 		_       structs.HostLayout
 		Symbol  uint16

@@ -208,15 +208,59 @@ static __always_inline u64 range_argument(struct pt_regs *ctx, u64 cookie)
     return argument(ctx, RANGE_ARGUMENT(cookie));
 }
 
+/* The innermost stage's handle, if it is one of this source's. */
+static __always_inline u32 *innermost_handle(struct thread_state *state, u8 source)
+{
+    if (!state->depth || state->depth > MAX_DEPTH || stage_current(state)->source != source)
+        return NULL;
+    return handle_at(state, state->depth - 1);
+}
+
+static __always_inline void range_push(struct thread_state *state, u64 cookie, u64 argument,
+                                       u64 now)
+{
+    u8 source = RANGE_SOURCE(cookie);
+    u32 before = state->depth, *handle;
+
+    stage_push(state, range_name(cookie, argument), now, source);
+    handle = innermost_handle(state, source);
+    if (handle && state->depth > before)
+        *handle = 0;
+}
+
+/* The object that a range is known by is made after the range was pushed. */
+static __always_inline void range_handle(struct thread_state *state, u8 source, u64 address)
+{
+    u32 *handle = innermost_handle(state, source);
+
+    if (handle && !*handle)
+        *handle = HANDLE_BITS(address);
+}
+
 static __always_inline void range_hit_thread(struct thread_state *state, u64 cookie, u64 argument,
                                              u64 now)
 {
     u8 source = RANGE_SOURCE(cookie);
 
-    if (RANGE_ACTION(cookie) == RANGE_POP)
+    switch (RANGE_ACTION(cookie)) {
+    case RANGE_POP:
         stage_close(state, now, source, false);
-    else
-        stage_push(state, range_name(cookie, argument), now, source);
+        break;
+    case RANGE_HANDLE:
+        range_handle(state, source, argument);
+        break;
+    case RANGE_POP_HANDLE_AT:
+        if (read_user_u64(&argument, argument))
+            break;
+        argument += RANGE_DISTANCE(cookie);
+        stage_close_handle(state, now, source, HANDLE_BITS(argument));
+        break;
+    case RANGE_POP_HANDLE:
+        stage_close_handle(state, now, source, HANDLE_BITS(argument));
+        break;
+    default:
+        range_push(state, cookie, argument, now);
+    }
 }
 
 #endif

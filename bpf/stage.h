@@ -475,6 +475,61 @@ __noinline int stage_close(struct thread_state *state, u64 now, u8 source, bool 
     return 0;
 }
 
+static __always_inline u32 *handle_at(struct thread_state *state, u32 number)
+{
+    u64 i = number;
+
+    barrier_var(i);
+    return &state->handles[i & (MAX_DEPTH - 1)];
+}
+
+/* Ends the innermost range of a source that is only counted. */
+static __always_inline void counted_close(struct thread_state *state, u8 source)
+{
+    u32 depth = state->depth > MAX_DEPTH ? MAX_DEPTH : state->depth;
+
+    for (int i = 0; i <= MAX_DEPTH; i++) {
+        struct open_stage *stage = depth ? stage_at(state, depth - 1) : &state->outside;
+
+        if (!stage || hidden_pop(state, stage, source))
+            return;
+        if (!depth--)
+            break;
+    }
+    if (state->deeper)
+        state->deeper--;
+}
+
+/* Closes the stage of a source that is known by its handle, and whatever was left
+ * open in it. One that is not there was opened before the window, on another
+ * thread, or is only counted. */
+__noinline int stage_close_handle(struct thread_state *state, u64 now, u8 source, u32 handle)
+{
+    u32 found;
+
+    if (!state)
+        return 0;
+    found = state->depth > MAX_DEPTH ? MAX_DEPTH : state->depth;
+    for (int i = 0; i < MAX_DEPTH && found; i++) {
+        struct open_stage *stage = stage_at(state, found - 1);
+
+        if (!stage)
+            return 0;
+        if (stage->source == source && *handle_at(state, found - 1) == handle)
+            break;
+        found--;
+    }
+    if (!found) {
+        counted_close(state, source);
+        return 0;
+    }
+    state->deeper = 0;
+    for (int i = 0; i < MAX_DEPTH && state->depth > found; i++)
+        stage_pop(state, now, true);
+    stage_pop(state, now, false);
+    return 0;
+}
+
 /* Brings the stack to the state before a marker of the followed library. */
 static __always_inline void stage_before(struct thread_state *state, u64 slot, u32 want)
 {

@@ -155,7 +155,14 @@ enum range {
     RANGE_PUSH_MEMORY,     /* … of one that points near a char pointer; the cookie's upper half
                               says how far from it */
     RANGE_PUSH_NAMED,      /* the name is that of the pair, PAIR_NAME | source */
+    RANGE_HANDLE,          /* the range just pushed is known by the argument */
+    RANGE_POP_HANDLE,      /* ends the range that is known by it */
+    RANGE_POP_HANDLE_AT,   /* … that the argument points to a pointer to, which the upper half of
+                              the cookie is added to */
 };
+
+/* A range's handle is an address that is aligned like all that is allocated. */
+#define HANDLE_BITS(address) ((u32)((address) >> 4))
 
 /* What a function is followed as. */
 enum role {
@@ -718,6 +725,7 @@ struct thread_state {
     u32 adopted;               /* path of the stage whose backward pass the thread works on */
     struct open_stage outside; /* holds the parts of the time outside any stage */
     struct open_stage open[MAX_DEPTH];
+    u32 handles[MAX_DEPTH]; /* of open ranges that are known by one, 0 = not told */
     struct span_call calls[CALL_STACK];
     struct frame frame[MAX_FRAMES];
 };
