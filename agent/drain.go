@@ -51,6 +51,9 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		return nil, err
 	}
 	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states, unseeded: unseeded}
+	if err := s.objects.ProcessStages.Lookup(uint32(0), &d.shared); err != nil {
+		return nil, fmt.Errorf("reading the process's stages: %w", err)
+	}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
@@ -141,6 +144,7 @@ type drain struct {
 	windowEnd uint64
 	live      bool                   // the programs are running: this is a snapshot
 	states    []bpf.ProbeThreadState // of the threads that exist
+	shared    bpf.ProbeThreadState   // of the whole process
 	unseeded  map[uint32]bool        // by thread id: in the stages of midStage all along, as far as is known
 
 	calls  map[bpf.ProbeCallKey]bpf.ProbeCallRow
@@ -193,7 +197,7 @@ func (d *drain) readRows() (err error) {
 	if d.debts, err = rows[bpf.ProbeDebtKey](d.objects.Debts, d.live, anyDebt); err != nil {
 		return err
 	}
-	d.stages, err = rows[bpf.ProbeStageKey](d.objects.Stages, d.live, wholeStage)
+	d.stages, err = d.stageRows()
 	return err
 }
 
@@ -467,27 +471,23 @@ func (d *drain) addOpen() error {
 			d.addOpenStages(thread, state)
 		}
 	}
-	return d.addOpenOfProcess()
+	d.addOpenOfProcess()
+	return nil
 }
 
 // addOpenOfProcess does the same for the stages of the whole process.
-func (d *drain) addOpenOfProcess() error {
-	state, err := settled(d.objects.ProcessStages, uint32(0), anyState)
-	if err != nil {
-		return fmt.Errorf("reading the process's stages: %w", err)
-	}
+func (d *drain) addOpenOfProcess() {
 	for _, r := range d.registries {
-		if state.Seeded != 0 || len(d.shown(r.process.open)) == 0 {
+		if d.shared.Seeded != 0 || len(d.shown(r.process.open)) == 0 {
 			continue
 		}
 		for _, span := range d.allAlong(-1, r.process.open, recording.Parts{}, d.windowEnd-d.startMono) {
 			d.cut(&span)
 		}
 	}
-	if d.live && state.Seeded != 0 {
-		d.addOpenStages(-1, &state)
+	if d.live && d.shared.Seeded != 0 {
+		d.addOpenStages(-1, &d.shared)
 	}
-	return nil
 }
 
 // addUnseeded adds the stages that a thread has been in since the window opened,

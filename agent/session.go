@@ -58,8 +58,8 @@ type Session struct {
 	samples      *sampleReader // of Python stacks
 	stacksReason string        // why there are none, if they were asked for
 	retired      retired
-	lastPeek     []bpf.ProbeThreadState // the latest snapshot's, of threads
-	names        *images                // the target's mapped files, for the addresses of callers
+	latest       latest
+	names        *images // the target's mapped files, for the addresses of callers
 
 	pairsFound       map[probePair]bool // pairs of static probes that are probed
 	functionPatterns []functionPattern

@@ -41,17 +41,29 @@ func (s *Session) Snapshot() (*recording.Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, states, err := s.peek()
+	now, err := s.peek()
 	if err != nil {
 		return nil, err
 	}
-	d := drain{Session: s, windowEnd: now, r: s.header(recording.EndOpen, now), states: states, unseeded: unseeded, live: true}
+	d := drain{
+		Session: s, windowEnd: now, r: s.header(recording.EndOpen, now), live: true,
+		states: s.latest.states, shared: s.latest.shared, unseeded: unseeded,
+	}
 	if err := d.run(); err != nil {
 		return nil, err
 	}
+	s.latest.stages = d.stages
 	d.r.Overhead = s.overhead(d.r, agentCPU()-s.startCPU, 0)
 	d.addFollowed()
 	return d.r, nil
+}
+
+// latest is what the latest snapshot has read: it stands for what is never found
+// between two changes.
+type latest struct {
+	states []bpf.ProbeThreadState // of threads, up to now
+	shared bpf.ProbeThreadState   // of the process
+	stages map[bpf.ProbeStageKey]bpf.ProbeStageRow
 }
 
 // A row or a thread's state can be read while it is being changed. It is read
@@ -87,32 +99,52 @@ func (t *tries) again() bool {
 	return true
 }
 
-// rows reads a table. While it is live, each row is read until it is whole.
+// rows reads a table. While it is live, each row is read until it is whole. What
+// never gets whole is taken as it is: of a half-made change, each number is one
+// that there will have been.
 func rows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V) bool) (map[K]V, error) {
+	return readRows(m, live, whole, func(_ K, row V) (V, bool) { return row, true })
+}
+
+// readRows is rows with another answer for what never gets whole: instead, if
+// there is one.
+func readRows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V) bool, instead func(K, V) (V, bool)) (map[K]V, error) {
 	table := map[K]V{}
 	var failed error
 	err := entries(m, func(key K, row V) {
+		ok := true
 		if live {
 			var err error
-			if row, err = settled(m, key, whole); err != nil {
+			if row, ok, err = settled(m, key, whole); err != nil {
 				failed = fmt.Errorf("reading a row of %v: %w", m, err)
+			} else if !ok {
+				row, ok = instead(key, row)
 			}
 		}
-		table[key] = row
+		if ok {
+			table[key] = row
+		}
 	})
 	return table, errors.Join(err, failed)
 }
 
 // settled reads a row until two readings agree, since then nothing has changed
-// between them, and it is not in the middle of a change either.
-func settled[K any, V comparable](m *ebpf.Map, key K, whole func(*V) bool) (V, error) {
-	var before, row V
+// between them, and it is not in the middle of a change either; or until it is
+// not ok.
+func settled[K any, V comparable](m *ebpf.Map, key K, whole func(*V) bool) (row V, ok bool, err error) {
+	var before V
 	if err := m.Lookup(&key, &before); err != nil {
-		return before, err
+		return before, false, err
 	}
 	for t := (tries{}); ; before = row {
-		if err := m.Lookup(&key, &row); err != nil || row == before && whole(&row) || !t.again() {
-			return row, err
+		if err := m.Lookup(&key, &row); err != nil {
+			return row, false, err
+		}
+		if row == before && whole(&row) {
+			return row, true, nil
+		}
+		if !t.again() {
+			return row, false, nil
 		}
 	}
 }
@@ -129,31 +161,52 @@ func wholeCall(row *bpf.ProbeCallRow) bool {
 // anyDebt: shares of a wait that is just being divided can be missing.
 func anyDebt(*bpf.ProbeDebtRow) bool { return true }
 
-// anyState: the process's stages can't be checked.
-func anyState(*bpf.ProbeThreadState) bool { return true }
+// wholeState: somebody is changing it while the number of changes is odd.
+func wholeState(state *bpf.ProbeThreadState) bool { return state.Changes%2 == 0 }
 
 func wholeStage(row *bpf.ProbeStageRow) bool { return row.First == row.Last }
 
-// peek returns the state of each thread, up to now, and the time of that. What
-// was peeked last stands for threads that are always found in mid-change.
-func (s *Session) peek() (now uint64, states []bpf.ProbeThreadState, err error) {
+// stageRows reads the rows of stages. One that never gets whole is the latest
+// snapshot's: a span whose end is just being added must not be in the row as well
+// as open.
+func (d *drain) stageRows() (map[bpf.ProbeStageKey]bpf.ProbeStageRow, error) {
+	return readRows(d.objects.Stages, d.live, wholeStage, func(key bpf.ProbeStageKey, _ bpf.ProbeStageRow) (bpf.ProbeStageRow, bool) {
+		row, ok := d.latest.stages[key]
+		return row, ok
+	})
+}
+
+// peek reads the state of each thread and of the process's stages, up to now,
+// which it returns.
+func (s *Session) peek() (now uint64, err error) {
 	p := peeked{start: s.startMono, seen: map[uint32]bool{}}
 	for t := (tries{}); ; {
-		now = s.untilWindowEnd(monotonic())
+		now = monotonic()
+		// First of all: what is not noted yet when a state is copied counts from
+		// then on.
+		if err := s.objects.PeekedUntil.Set(now); err != nil {
+			return 0, fmt.Errorf("telling the time of a snapshot: %w", err)
+		}
 		dump, err := readIterator(s.peeking)
 		if err != nil {
-			return 0, nil, fmt.Errorf("reading the target's threads: %w", err)
+			return 0, fmt.Errorf("reading the target's threads: %w", err)
 		}
 		copies, err := parseStates(dump)
 		if err != nil {
-			return 0, nil, err
+			return 0, err
 		}
+		now = s.untilWindowEnd(now)
 		if missing := p.take(copies, now); len(missing) == 0 || !t.again() {
-			p.keep(s.lastPeek, missing)
-			s.lastPeek = p.states
-			return now, p.states, nil
+			p.keep(s.latest.states, missing)
+			s.latest.states = p.states
+			break
 		}
 	}
+	shared, ok, err := settled(s.objects.ProcessStages, uint32(0), wholeState)
+	if ok {
+		s.latest.shared = shared
+	}
+	return now, err
 }
 
 // peeked collects the states of threads over several readings.
@@ -163,15 +216,15 @@ type peeked struct {
 	states []bpf.ProbeThreadState
 }
 
-// take adds, up to now, those of the copies that add up, and returns which
-// threads are missing.
+// take adds, up to now, those of the copies that are of a moment between two
+// changes, and returns which threads are missing.
 func (p *peeked) take(copies []bpf.ProbeThreadState, now uint64) (missing map[uint32]bool) {
 	missing = map[uint32]bool{}
 	for i := range copies {
 		state := (*threadState)(&copies[i])
 		switch {
 		case p.seen[state.Serial]:
-		case !state.addsUp(p.start):
+		case !wholeState(&copies[i]):
 			missing[state.Serial] = true
 		default:
 			p.seen[state.Serial] = true
@@ -217,20 +270,6 @@ func (s *threadState) rowOf(i int) bpf.ProbeStageKey {
 	return key
 }
 
-// addsUp tells whether the copy was made between two changes: the parts of what
-// is open then sum to the time that is accounted.
-func (s *threadState) addsUp(start uint64) bool {
-	mark, inner := max(s.Mark, start), uint64(0)
-	for i := len(s.open()) - 1; i >= 0; i-- {
-		stage := &s.Open[i]
-		inner += stage.Child + partsOf(stage.Parts).Total()
-		if begin := max(stage.Begin, start); mark < begin || inner != mark-begin {
-			return false
-		}
-	}
-	return true
-}
-
 // advance charges the time up to now, as the kernel side will at the thread's
 // next event.
 func (s *threadState) advance(start, now uint64) {
@@ -250,9 +289,9 @@ func (s *threadState) advance(start, now uint64) {
 	}
 	switch {
 	case s.OffSince == 0:
-		charge(min(now, max(s.Mark, start)+s.Deferred), waiting)
+		charge(min(now, max(s.Mark, start)+s.OffTotal-s.OffCharged), waiting)
 		charge(now, running)
-	case s.Sp != 0 || s.Busy != 0:
+	case s.Sp != 0:
 		charge(now, waiting)
 	case s.Woken != 0:
 		charge(min(now, s.Woken), bpf.ProbePart(s.OffPart))

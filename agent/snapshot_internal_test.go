@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -24,38 +25,6 @@ func stateWith(change func(s *threadState)) *threadState {
 	return s
 }
 
-// A copy that was made in the middle of a change is found out.
-func TestStateAddsUp(t *testing.T) {
-	tests := []struct {
-		name   string
-		start  uint64
-		change func(s *threadState)
-		want   bool
-	}{
-		{"between changes", 50, func(*threadState) {}, true},
-		{"nothing open", 50, func(s *threadState) { s.Depth = 0 }, true},
-		{"cut by the window's start", 120, func(s *threadState) { s.Open[0].Parts[bpf.ProbePartPART_RUNNING] = 20 }, true},
-		{"the clock is ahead", 50, func(s *threadState) { s.Mark++ }, false},
-		{"a part is ahead", 50, func(s *threadState) { s.Open[1].Parts[0]++ }, false},
-		{"a stage has just ended", 50, func(s *threadState) { s.Depth = 1 }, false},
-		{"its time is with its parent already", 50, func(s *threadState) { s.Open[0].Child += 50 }, false},
-		{"a stage has just begun", 50, func(s *threadState) { s.Depth = 3; s.Open[2].Begin = 201 }, false},
-		{"deeper than is kept", 50, func(s *threadState) {
-			s.Depth = 40
-			for i := 2; i < len(s.Open); i++ {
-				s.Open[i].Begin = 200
-			}
-		}, true},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if got := stateWith(test.change).addsUp(test.start); got != test.want {
-				t.Errorf("addsUp = %t", got)
-			}
-		})
-	}
-}
-
 // A row is waited for, if it is in mid-change for as long as a thread that was
 // preempted.
 func TestSettledWaits(t *testing.T) {
@@ -63,15 +32,31 @@ func TestSettledWaits(t *testing.T) {
 	key := bpf.ProbeRegionKey{Thread: 1}
 	put(t, m, key, bpf.ProbeRegionRow{Count: 1, Min: ^uint64(0)})
 	begin, whole := time.Now(), false
-	_, err := settled(m, key, func(*bpf.ProbeRegionRow) bool {
+	_, ok, err := settled(m, key, func(*bpf.ProbeRegionRow) bool {
 		whole = time.Since(begin) > 5*time.Millisecond
 		return whole
 	})
-	if err != nil || !whole {
+	if err != nil || !ok || !whole {
 		t.Errorf("it was not waited for: %v", err)
 	}
-	if _, err := settled(m, key, wholeRegion); err != nil {
-		t.Errorf("a row that never gets whole: %v", err)
+	if _, ok, err := settled(m, key, wholeRegion); err != nil || ok {
+		t.Errorf("a row that never gets whole: %t, %v", ok, err)
+	}
+}
+
+// A span whose end is being added to its row all the time is not in it yet.
+func TestStageRowInMidChange(t *testing.T) {
+	m := newMap(t, "stages")
+	old, unknown, whole := bpf.ProbeStageKey{Thread: 1}, bpf.ProbeStageKey{Thread: 2}, bpf.ProbeStageKey{Thread: 3}
+	before := bpf.ProbeStageRow{First: 5, Count: 1, Last: 5}
+	put(t, m, old, bpf.ProbeStageRow{First: 9, Count: 2, Last: 5})
+	put(t, m, unknown, bpf.ProbeStageRow{First: 9, Count: 1})
+	put(t, m, whole, before)
+	d := drain{Session: &Session{latest: latest{stages: map[bpf.ProbeStageKey]bpf.ProbeStageRow{old: before}}}, live: true}
+	d.objects.Stages = m
+	got, err := d.stageRows()
+	if want := (map[bpf.ProbeStageKey]bpf.ProbeStageRow{old: before, whole: before}); err != nil || !maps.Equal(got, want) {
+		t.Errorf("rows: %+v, %v", got, err)
 	}
 }
 
@@ -87,12 +72,12 @@ func TestWholeRows(t *testing.T) {
 // A thread that is never found between two changes keeps what was known of it,
 // unless it is gone.
 func TestPeekKeepsWhatWasKnown(t *testing.T) {
-	state := func(serial uint32, off uint64) bpf.ProbeThreadState {
-		return bpf.ProbeThreadState(*stateWith(func(s *threadState) { s.Serial, s.Mark = serial, s.Mark+off }))
+	state := func(serial, changes uint32) bpf.ProbeThreadState {
+		return bpf.ProbeThreadState(*stateWith(func(s *threadState) { s.Serial, s.Changes = serial, changes }))
 	}
 	p := peeked{start: 50, seen: map[uint32]bool{}}
-	p.take([]bpf.ProbeThreadState{state(1, 0), state(2, 1), state(3, 1), state(4, 1)}, 300)
-	missing := p.take([]bpf.ProbeThreadState{state(1, 1), state(2, 0), state(3, 1)}, 300) // 4 has ended
+	p.take([]bpf.ProbeThreadState{state(1, 6), state(2, 1), state(3, 1), state(4, 1)}, 300)
+	missing := p.take([]bpf.ProbeThreadState{state(1, 7), state(2, 2), state(3, 1)}, 300) // 4 has ended
 	p.keep([]bpf.ProbeThreadState{state(1, 0), state(2, 0), state(3, 0), state(4, 0)}, missing)
 	var serials []uint32
 	for _, s := range p.states {
@@ -118,7 +103,7 @@ func TestStateAdvances(t *testing.T) {
 		{"woken", func(s *threadState) { s.OffSince, s.OffPart, s.Woken = 200, futex, 230 },
 			recording.Parts{BlockedFutexNS: 30, RunnableNS: 70}},
 		{"woken later than now", func(s *threadState) { s.OffSince, s.OffPart, s.Woken = 200, futex, 330 }, recording.Parts{BlockedFutexNS: 100}},
-		{"preempted in a program of ours", func(s *threadState) { s.Deferred = 25 }, recording.Parts{RunnableNS: 25, RunningNS: 75}},
+		{"preempted in a program of ours", func(s *threadState) { s.OffTotal, s.OffCharged = 65, 40 }, recording.Parts{RunnableNS: 25, RunningNS: 75}},
 		{"accounted beyond now", func(s *threadState) { s.Mark = 310 }, recording.Parts{}},
 	}
 	for _, test := range tests {

@@ -70,14 +70,24 @@ static __always_inline bool call_is_nested(struct task_struct *task, struct thre
 #endif
 }
 
+/* The call was left without return; when, nobody knows: it gets the time up to now. */
+__noinline int call_drop(struct thread_state *state)
+{
+    if (!state)
+        return 0;
+    ledger_enter(state, bpf_ktime_get_ns());
+    state->sp = 0;
+    ledger_leave(state);
+    if (in_window())
+        count(LOST_RETURN);
+    return 0;
+}
+
 /* A marker above the recorded call's frame: the call was left without return. */
 static __always_inline void call_abandon(struct thread_state *state, u64 sp)
 {
-    if (!state->sp || sp <= state->sp)
-        return;
-    state->sp = 0;
-    if (in_window())
-        count(LOST_RETURN);
+    if (state->sp && sp > state->sp)
+        call_drop(state);
 }
 
 static __always_inline void call_enter(struct pt_regs *ctx)
@@ -95,11 +105,10 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     if (state->sp) {
         if (call_is_nested(task, state, sp))
             return;
-        count(LOST_RETURN);
+        call_drop(state);
     }
     count(COUNT_ENTERED);
     cookie = bpf_get_attach_cookie(ctx);
-    state->sp = 0;
     state->symbol = COOKIE_SYMBOL(cookie);
     state->size = call_size(ctx, cookie);
     state->gil = gil_read(task, state);
@@ -108,8 +117,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     debt_enter(ctx, state, cookie);
     state->begin = ledger_enter(state, bpf_ktime_get_ns());
     state->sp = sp;
-    /* Read after the clock: what comes in between is then no part of the call. */
-    state->off_base = state->off_total;
+    state->off_base = state->off_charged;
     ledger_leave(state);
 }
 
@@ -180,15 +188,14 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
         return;
     if (sp > state->sp) {
         /* A frame above the recorded one returns, so that one is gone. */
-        state->sp = 0;
-        count(LOST_RETURN);
+        call_drop(state);
         return;
     }
     now = ledger_enter(state, now);
     state->sp = 0;
     wall = now - state->begin;
-    off = state->off_total - state->off_base;
-    if (off > wall) /* preempted between reading the clock and this */
+    off = state->off_charged - state->off_base;
+    if (off > wall) /* the clock went back */
         off = wall;
     if (now < state->begin)
         count(LOST_IMPOSSIBLE);

@@ -306,9 +306,12 @@ static __always_inline void function_leave(struct pt_regs *ctx, struct thread_st
     frame = frame_at(state, state->frames - 1);
     if (!frame || frame->function != COOKIE_FUNCTION(cookie) || !leaves(ctx, frame, cookie))
         return;
-    if (frame->roles & ROLE_STAGE)
-        now = ledger_enter(state, now);
-    frame_close(state, until_window_end(now), false);
+    if (!(frame->roles & ROLE_STAGE)) {
+        frame_close(state, until_window_end(now), false);
+        return;
+    }
+    now = ledger_enter(state, now);
+    frame_close(state, now, false);
     ledger_leave(state);
 }
 

@@ -5,6 +5,13 @@
  * the time since the previous one is charged to what the thread was doing, in
  * the innermost open stage: so the parts of a span sum to its wall time by
  * construction.
+ *
+ * Snapshots are made of copies of threads' records, and charge the time up to
+ * the moment that `peeked_until` names. So each change is announced first, and
+ * only then does it look at that moment: either whoever makes the copy sees that
+ * a change is under way, or the change counts from that moment on. However long
+ * it takes from reading the clock to writing down what happened then, no
+ * snapshot tells more of something than there will have been.
  */
 #ifndef STAGEPROF_LEDGER_H
 #define STAGEPROF_LEDGER_H
@@ -58,37 +65,68 @@ static __always_inline void charge(struct thread_state *state, u64 now, u32 part
         add_part(state, part, now - since);
 }
 
+static __always_inline bool is_changing(const struct thread_state *state)
+{
+    return *(const volatile u32 *)&state->changes & 1;
+}
+
+/* Announces a change. The result is used so that this is a full barrier. */
+static __always_inline void change_begin(struct thread_state *state)
+{
+    u32 changes = __sync_fetch_and_add(&state->changes, 1);
+
+    barrier_var(changes);
+}
+
+static __always_inline void change_end(struct thread_state *state)
+{
+    barrier();
+    state->changes++;
+}
+
+/* From when on a change counts that has been announced and was seen at `now`. */
+static __always_inline u64 change_time(u64 now)
+{
+    return until_window_end(later(now, peeked_until));
+}
+
+/* Charges the time up to `now` to a thread that has been on the CPU, but for `off`
+ * in a program of ours. */
+static __always_inline void charge_on(struct thread_state *state, u64 now, u64 off)
+{
+    if (off) {
+        charge(state, in_window_since(state->mark) + off,
+               state->sp ? PART_CUDA_BLOCKED : PART_RUNNABLE);
+        state->off_charged += off;
+    }
+    charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
+}
+
 /*
  * Our uprobe programs can be preempted, and the scheduler's program then sees
  * the same thread's record. Between ledger_enter and ledger_leave it only notes
- * how long the thread was off the CPU; that time counts as runnable.
+ * how long the thread was off the CPU; that time counts as runnable, or blocked.
  *
  * ledger_enter charges the time up to `now` and returns it, or a later time, if
  * more has been charged already; never a time after the window.
  */
 static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
 {
-    u64 deferred;
+    /* What comes from here on is not of the time before `now`. */
+    u64 off = *(volatile u64 *)&state->off_total;
 
-    state->busy = 1;
-    barrier();
-    now = until_window_end(now);
+    change_begin(state);
+    now = change_time(now);
     if (now < state->mark)
         return state->mark;
-    deferred = state->deferred;
-    state->deferred = 0;
-    if (deferred && window_start && state->mark + deferred <= now) {
-        state->mark += deferred;
-        add_part(state, state->sp ? PART_CUDA_BLOCKED : PART_RUNNABLE, deferred);
-    }
-    charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
+    /* Less, if the thread was switched since: everything was charged then. */
+    charge_on(state, now, off > state->off_charged ? off - state->off_charged : 0);
     return now;
 }
 
 static __always_inline void ledger_leave(struct thread_state *state)
 {
-    barrier();
-    state->busy = 0;
+    change_end(state);
 }
 
 /* What the thread, which is off the CPU, has been waiting for. */
@@ -106,19 +144,24 @@ static __always_inline void charge_off(struct thread_state *state, u64 now)
 static __always_inline void switched_out(struct thread_state *state, struct task_struct *task,
                                          bool preempted)
 {
-    u64 now = bpf_ktime_get_ns();
+    bool in_program = is_changing(state);
+    u64 now;
 
-    state->woken = 0;
-    if (!state->busy) {
-        charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
+    if (!in_program)
+        change_begin(state);
+    now = bpf_ktime_get_ns();
+    if (!in_program) {
+        charge_on(state, now, state->off_total - state->off_charged);
         state->off_part = off_cpu_part(task, preempted);
     }
-    barrier();
+    state->woken = 0;
     state->off_since = now;
+    if (!in_program)
+        change_end(state);
 }
 
 /* Also called on behalf of a thread that is off the CPU when the window ends. */
-static __always_inline void off_until(struct thread_state *state, u64 now)
+static __always_inline void off_until(struct thread_state *state, u64 now, bool in_program)
 {
     u64 since = in_window_since(state->off_since);
 
@@ -126,26 +169,38 @@ static __always_inline void off_until(struct thread_state *state, u64 now)
     if (!window_start || now <= since)
         return;
     state->off_total += now - since;
-    if (state->busy)
-        state->deferred += now - since;
-    else
-        charge_off(state, now);
+    if (in_program)
+        return;
+    state->off_charged += now - since;
+    charge_off(state, now);
 }
 
 static __always_inline void switched_in(struct thread_state *state)
 {
+    bool in_program = is_changing(state);
+
     if (!state->off_since)
         return;
-    off_until(state, bpf_ktime_get_ns());
-    barrier();
+    if (!in_program)
+        change_begin(state);
+    off_until(state, bpf_ktime_get_ns(), in_program);
     state->off_since = 0;
     state->woken = 0;
+    if (!in_program)
+        change_end(state);
 }
 
 static __always_inline void woken_up(struct thread_state *state)
 {
-    if (state->off_since && !state->woken)
-        state->woken = bpf_ktime_get_ns();
+    bool in_program = is_changing(state);
+
+    if (!state->off_since || state->woken)
+        return;
+    if (!in_program)
+        change_begin(state);
+    state->woken = bpf_ktime_get_ns();
+    if (!in_program)
+        change_end(state);
 }
 
 /* Adds a call that has ended to the kinds of calls of the innermost stage.

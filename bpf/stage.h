@@ -72,6 +72,24 @@ static __always_inline struct stage_row *stage_row(u32 thread, u32 path)
     return bpf_map_lookup_elem(&stages, &key);
 }
 
+/* ledger_enter and ledger_leave for a stack that may be the process's: its stages
+ * are no thread's time, nothing is charged to them. */
+static __always_inline u64 stages_enter(struct thread_state *state, u64 now)
+{
+    if (state->serial != THREAD_PROCESS)
+        return ledger_enter(state, now);
+    change_begin(state);
+    return change_time(now);
+}
+
+static __always_inline void stages_leave(struct thread_state *state)
+{
+    if (state->serial != THREAD_PROCESS)
+        ledger_leave(state);
+    else /* maybe several threads at once */
+        __sync_fetch_and_add(&state->changes, 1);
+}
+
 static __always_inline void add_parts(u64 *sum, const u64 *parts)
 {
     for (int i = 0; i < PARTS; i++)
@@ -401,7 +419,7 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
     return 0;
 }
 
-static __noinline int stage_seed_slow(struct thread_state *state)
+static __always_inline void stage_seed_from_slot(struct thread_state *state)
 {
     struct {
         u32 tid, depth;
@@ -413,20 +431,25 @@ static __noinline int stage_seed_slow(struct thread_state *state)
     if (slot)
         state->slot = *slot;
     if (!state->slot)
-        return 0;
+        return;
     if (bpf_probe_read_user(&head, sizeof(head), (void *)state->slot))
-        return 0;
-    if (state->serial != THREAD_PROCESS) {
-        /* A slot outlives its thread, and may be another one's by now. */
-        if (head.tid != namespace_tid(bpf_get_current_task_btf())) {
-            state->slot = 0;
-            return 0;
-        }
-        ledger_enter(state, bpf_ktime_get_ns());
+        return;
+    /* A slot outlives its thread, and may be another one's by now. */
+    if (state->serial != THREAD_PROCESS && head.tid != namespace_tid(bpf_get_current_task_btf())) {
+        state->slot = 0;
+        return;
     }
     if (head.depth)
         stage_resync(state, state->slot, head.depth, true);
-    ledger_leave(state);
+}
+
+/* The stack of the process is shared by its threads: one of them seeds it. */
+static __noinline int stage_seed_slow(struct thread_state *state)
+{
+    stages_enter(state, bpf_ktime_get_ns());
+    if (!__sync_lock_test_and_set(&state->seeded, 1))
+        stage_seed_from_slot(state);
+    stages_leave(state);
     return 0;
 }
 
@@ -434,10 +457,7 @@ static __noinline int stage_seed_slow(struct thread_state *state)
  * mid-stage when the probes went in and has emitted no marker since. */
 static __always_inline void stage_seed(struct thread_state *state)
 {
-    if (state->seeded)
-        return;
-    /* The stack of the process is shared by its threads: one of them seeds it. */
-    if (!__sync_lock_test_and_set(&state->seeded, 1))
+    if (!state->seeded)
         stage_seed_slow(state);
 }
 

@@ -112,19 +112,18 @@ int marker_hit(struct pt_regs *ctx)
         count(LOST_STAGE_THREAD);
         return 0;
     }
-    /* The process's stages are no thread's time: nothing is charged to them. */
     if (state->serial != THREAD_PROCESS) {
         call_abandon(state, PT_REGS_SP(ctx));
         frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
-        now = ledger_enter(state, now);
     }
+    now = stages_enter(state, now);
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
         stage_begin(state, slot, name, depth, now);
     else
         stage_end(state, slot, depth, now);
     if (marker == MARKER_BEGIN)
         stage_begun(state, now);
-    ledger_leave(state);
+    stages_leave(state);
     return 0;
 }
 
@@ -289,18 +288,10 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new, struct task_struct *task)
 {
-    struct thread_state *state;
-
     if (!task_is_target(task) || !tracking || window_over())
         return 0;
-    state = thread_get(task);
-    if (!state) {
+    if (!thread_make(task, true))
         count(LOST_THREAD_STATE);
-        return 0;
-    }
-    state->off_since = bpf_ktime_get_ns();
-    state->woken = state->off_since;
-    state->mark = state->off_since;
     return 0;
 }
 
@@ -344,7 +335,7 @@ static __always_inline void thread_ends(struct thread_state *state)
     stage_cut_all(state, now);
     outside_flush(state);
     thread_retire(state);
-    /* It stays busy: what the thread still does in the kernel is not its own. */
+    /* Its record stays in change: what the thread still does in the kernel is not its own. */
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -400,19 +391,48 @@ int init_threads(struct bpf_iter__task *ctx)
     return 0;
 }
 
-/* Hands out each thread's state while the window is open. The thread may be
- * changing it: the agent checks that what it got adds up. */
+/* Copies what of a record tells where the thread's time goes, as it was between
+ * two changes, and then the kinds of calls, which are not as exact. */
+static __always_inline bool thread_copy(struct thread_state *copy, struct thread_state *state)
+{
+    for (u32 i = 0; i < PEEK_TRIES; i++) {
+        u32 changes = *(volatile u32 *)&state->changes, depth = state->depth;
+
+        if (changes & 1)
+            continue;
+        if (depth > MAX_DEPTH)
+            depth = MAX_DEPTH;
+        bpf_probe_read_kernel(
+            copy, offsetof(struct thread_state, open) + depth * sizeof(struct open_stage), state);
+        barrier();
+        if (*(volatile u32 *)&state->changes != changes)
+            continue;
+        bpf_probe_read_kernel(copy->calls, sizeof(copy->calls), state->calls);
+        return true;
+    }
+    return false;
+}
+
+/* Hands out each thread's state while the window is open. If the thread has been
+ * changing it all the time, the copy says that it is no good. */
 SEC("iter/task")
 int peek_threads(struct bpf_iter__task *ctx)
 {
     struct task_struct *task = ctx->task;
-    struct thread_state *state;
+    struct thread_state *state, *copy;
+    u32 key = 0;
 
     if (!task || !task_is_target(task))
         return 0;
     state = thread_find(task);
-    if (state && state->serial && !state->ended)
-        bpf_seq_write(ctx->meta->seq, state, sizeof(*state));
+    copy = bpf_map_lookup_elem(&thread_copies, &key);
+    if (!state || !copy || !state->serial || state->over)
+        return 0;
+    if (!thread_copy(copy, state)) {
+        copy->serial = state->serial;
+        copy->changes = 1;
+    }
+    bpf_seq_write(ctx->meta->seq, copy, sizeof(*copy));
     return 0;
 }
 
@@ -437,7 +457,7 @@ int dump_threads(struct bpf_iter__task *ctx)
     if (!state || !state->serial || state->ended)
         return 0;
     if (state->off_since)
-        off_until(state, window_end);
+        off_until(state, window_end, is_changing(state));
     else
         ledger_enter(state, window_end);
     if (bpf_seq_write(ctx->meta->seq, state, sizeof(*state)))

@@ -32,6 +32,10 @@ volatile struct gil_plan gil = {};
 volatile u32 python_mode = PYTHON_STACKS_OFF;
 volatile struct python_plan python = {};
 
+/* The agent has told what every thread did up to here: what is noted later counts
+ * from here on, even if it was seen before. */
+volatile u64 peeked_until = 0;
+
 /* The marker library's slot of process-wide stages, 0 while unknown. */
 volatile u64 process_slot = 0;
 
@@ -63,6 +67,14 @@ struct {
     __type(key, u32);
     __type(value, struct thread_state);
 } process_stages SEC(".maps");
+
+/* Where a thread's record is copied to for the agent. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct thread_state);
+} thread_copies SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -332,11 +344,14 @@ static __always_inline u64 until_window_end(u64 time)
     return end && time > end ? end : time;
 }
 
+static __always_inline u64 later(u64 a, u64 b)
+{
+    return a < b ? b : a;
+}
+
 static __always_inline u64 in_window_since(u64 begin)
 {
-    u64 start = window_start;
-
-    return begin < start ? start : begin;
+    return later(begin, window_start);
 }
 
 /* Not in every libbpf's bpf_tracing.h. */

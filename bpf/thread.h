@@ -37,13 +37,21 @@ static __always_inline void thread_name(struct thread_state *state, struct task_
         count(LOST_THREAD_NAME);
 }
 
+/* A new thread has not been on the CPU. */
 static __noinline struct thread_state *thread_init(struct task_struct *task,
-                                                   struct thread_state *state)
+                                                   struct thread_state *state, bool is_new)
 {
+    u64 now = bpf_ktime_get_ns();
+
     state->tid = task->pid;
     /* Before the window opens this stays 0: then the window's start counts. */
     if (window_start)
-        state->mark = bpf_ktime_get_ns();
+        state->mark = now;
+    if (is_new) {
+        state->off_since = now;
+        state->woken = now;
+    }
+    barrier();
     /* Serial numbers start at 1: 0 says that the storage is fresh. */
     state->serial = __sync_fetch_and_add(&last_thread, 1) + 1;
     thread_name(state, task, task->comm);
@@ -56,6 +64,8 @@ static __always_inline void thread_retire(struct thread_state *state)
     u32 serial = state->serial;
     struct thread_info *info = bpf_map_lookup_elem(&threads, &serial);
 
+    barrier();
+    state->over = 1;
     if (info)
         info->ended = state->ended;
 }
@@ -65,14 +75,19 @@ static __always_inline struct thread_state *thread_find(struct task_struct *task
     return bpf_task_storage_get(&thread_states, task, 0, 0);
 }
 
-static __always_inline struct thread_state *thread_get(struct task_struct *task)
+static __always_inline struct thread_state *thread_make(struct task_struct *task, bool is_new)
 {
     struct thread_state *state =
         bpf_task_storage_get(&thread_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
     if (state && !state->serial)
-        thread_init(task, state);
+        thread_init(task, state, is_new);
     return state;
+}
+
+static __always_inline struct thread_state *thread_get(struct task_struct *task)
+{
+    return thread_make(task, false);
 }
 
 /* The row of the thread's call that returns to `caller`. */

@@ -17,6 +17,7 @@
 #define HIST_BUCKETS 32   /* log2 of nanoseconds */
 #define SOURCES 16        /* room for kinds of enum source; a power of two */
 #define MATCH_CELLS 16384 /* states times classes of the expression that names must match */
+#define PEEK_TRIES 64     /* copies of a thread's record that are made until one is whole */
 #define PYTHON_FRAMES 32  /* innermost frames kept of a Python stack */
 #define PYTHON_WORDS 32   /* of a structure of CPython's that are read at once */
 #define STREAMS 1024      /* streams whose work is followed */
@@ -684,32 +685,30 @@ struct thread_state {
     /* The call in progress; sp == 0 when there is none. */
     u64 sp;       /* stack pointer at entry: pairs a return with its entry */
     u64 begin;    /* of the call */
-    u64 off_base; /* off_total at entry */
+    u64 off_base; /* off_charged at entry */
     u64 size;
     u32 path;
     u16 symbol;
     u8 gil;
     u8 attribution;
     u32 call_region; /* path of the regions that are open around it */
-    u32 pad;
+    u32 over;        /* the thread has ended, and its rows change no more */
 
     u32 region;     /* path of the regions that are open now */
     u32 frames;     /* open functions */
     u64 frame_sp;   /* of the innermost one; 0 when there is none */
     u64 frame_back; /* its return address */
 
-    /* Where the thread's time goes. Who copies the record while it is being changed
-     * reads in this order, and time that is accounted is written before what the
-     * thread does since: so no time is taken for what comes after it. */
-    u64 off_since; /* 0 while running */
-    u64 woken;     /* 0 while running or asleep */
-    u64 mark;      /* time up to here is accounted */
-    u64 off_total; /* time off the CPU inside the window */
-    u64 deferred;  /* time off the CPU inside one of our programs, not yet accounted */
-    u32 off_part;  /* what it is off the CPU for */
-    u32 calls_len; /* used entries of calls */
-    u32 busy;      /* one of our programs is changing this record */
-    u32 ended;     /* enum thread_end; its time is accounted, and changes no more */
+    /* Where the thread's time goes. */
+    u64 off_since;   /* 0 while running */
+    u64 woken;       /* 0 while running or asleep */
+    u64 mark;        /* time up to here is accounted */
+    u64 off_total;   /* time off the CPU inside the window */
+    u64 off_charged; /* … of it, what is accounted: not yet what fell into a program of ours */
+    u32 off_part;    /* what it is off the CPU for */
+    u32 calls_len;   /* used entries of calls */
+    u32 changes;     /* odd while one of our programs is changing this record */
+    u32 ended;       /* enum thread_end: somebody accounts for its end */
 
     u64 tls; /* address of Python's thread-local pointer, once known */
 
