@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"stageprof/agent"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -46,8 +48,36 @@ func expectParts(t *testing.T, r *recording.Recording) {
 	}
 }
 
+// expectCallsInParts fails unless the calls of every stage took exactly the time
+// that its parts say was spent in calls.
+func expectCallsInParts(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	type key struct{ thread, path int }
+	type times struct{ CPU, Blocked uint64 }
+	calls, parts := map[key]times{}, map[key]times{}
+	for _, c := range r.Calls {
+		sum := calls[key{c.Thread, c.Path}]
+		sum.CPU += c.CPUNS
+		sum.Blocked += c.WallNS - c.CPUNS
+		calls[key{c.Thread, c.Path}] = sum
+	}
+	for _, s := range r.Stages {
+		both := s.Parts.Plus(s.PartialParts)
+		if both.CUDACPUNS+both.CUDABlockedNS > 0 {
+			parts[key{s.Thread, s.Path}] = times{both.CUDACPUNS, both.CUDABlockedNS}
+		}
+	}
+	if len(calls) == 0 {
+		t.Error("there are no calls: the test shows nothing")
+	}
+	if diff := cmp.Diff(calls, parts); diff != "" {
+		t.Errorf("the calls' times (-) are not what is charged to the stages (+):\n%s", diff)
+	}
+}
+
 func TestPartsSumToWall(t *testing.T) {
 	got, _ := runTester(t, agent.Config{}, simtest.Tester(t, "calls",
 		"--threads", "8", "--calls", "5000", "--stages", "16", "--markers", simtest.Markers(t)))
 	expectPartition(t, got)
+	expectCallsInParts(t, got)
 }

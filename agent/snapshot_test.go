@@ -54,10 +54,10 @@ func (l *live) snapshot() *recording.Recording {
 	return r
 }
 
-// finish waits for the target's end, taking snapshots all along.
+// finish waits for the target's end, taking snapshots one after the other.
 func (l *live) finish(each func(*recording.Recording)) *recording.Recording {
 	l.t.Helper()
-	ticker := time.NewTicker(50 * time.Millisecond)
+	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	patience := time.After(simtest.Patience)
 	for {
@@ -168,6 +168,61 @@ func TestSnapshotsSumToTheRecording(t *testing.T) {
 			t.Errorf("stage %s: the intervals sum to\n%+v, the recording has\n%+v", key, got, want)
 		}
 	}
+}
+
+// What is seen before a snapshot and noted after it, because the thread or its
+// processor was held up in between, counts from the snapshot on: that has told
+// already what went before.
+func TestSnapshotComesBeforeWhatIsNotedLater(t *testing.T) {
+	ahead := 100 * time.Millisecond
+	for !comesBeforeWhatIsNotedLater(t, ahead) { // on a slow machine
+		ahead *= 2
+	}
+}
+
+// comesBeforeWhatIsNotedLater has the kernel side believe in a snapshot so far
+// ahead, and returns whether everything was done by then.
+func comesBeforeWhatIsNotedLater(t *testing.T, ahead time.Duration) bool {
+	t.Helper()
+	p := startPuppet(t)
+	p.order("main start w")
+	l := openLive(t, p.PID)
+	p.order("w begin step", "main process-begin epoch")
+	moment := agent.Monotonic() + uint64(ahead)
+	if err := l.SetPeekedUntil(moment); err != nil {
+		t.Fatal(err)
+	}
+	p.order("w launch 1", "main process-end")
+	first := l.snapshot()
+	if agent.Monotonic() >= moment {
+		p.end()
+		return false
+	}
+	for _, s := range first.Open {
+		if end := s.BeginNS + s.WallNS; end != moment {
+			t.Errorf("%v is accounted for until %d ns after the moment", first.Paths[s.Path].Names, int64(end-moment))
+		}
+	}
+	for _, s := range first.Stages {
+		if s.Thread == -1 && (s.Count != 1 || s.WallNS == 0) {
+			t.Errorf("the process's stage: %+v", s)
+		}
+	}
+	for _, c := range first.Calls {
+		if c.Count != 1 || c.WallNS != 0 {
+			t.Errorf("a call that began and ended before the moment: %+v", c)
+		}
+	}
+	if len(first.Open) != 1 || len(first.Calls) != 1 {
+		t.Errorf("%d open stages, %d calls", len(first.Open), len(first.Calls))
+	}
+	for agent.Monotonic() < moment {
+		p.order("w launch 1")
+	}
+	p.order("w end")
+	p.end()
+	expectParts(t, l.since(first, l.finish(func(*recording.Recording) {})))
+	return true
 }
 
 // What is open, and what is running, at the moment of a snapshot.
