@@ -51,7 +51,7 @@ func (s *Session) attachAllocations() error {
 		file.noAllocations = true // whatever comes of it, once is enough
 		points, err := allocationPoints(file)
 		if err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("allocations are not seen: %v", err))
+			s.warnOnce(fmt.Sprintf("allocations are not seen: %v", err))
 			continue
 		}
 		if len(points) == 0 {

@@ -23,24 +23,24 @@ import (
 // measured, and the profile says so.
 func (s *Session) calibrate(ctx context.Context) error {
 	if sites := s.plan.sites(); s.mechanism == probe.PerfEvent && sites > manyPerfEvents {
-		s.warnings = append(s.warnings, fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
+		s.warnOnce(fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
 	}
 	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
 	costs, err := calibrate.Run(ctx, s.mechanism, true, s.plan.classes())
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		s.attacher.PID = 0
-		s.warnings = append(s.warnings, err.Error()+": probes are attached for every process that maps the driver")
+		s.warnOnce(err.Error()+": probes are attached for every process that maps the driver")
 		costs, err = calibrate.Run(ctx, s.mechanism, false, s.plan.classes())
 	}
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("durations include the probes' own time: %v", err))
+		s.warnOnce(fmt.Sprintf("durations include the probes' own time: %v", err))
 		s.calibration = err.Error()
 		return nil
 	}
 	s.costs = costs
 	if len(s.functionPatterns) > 0 {
 		if s.functionCost, err = calibrate.RunFunctions(ctx, s.mechanism, s.attacher.PID != 0); err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("what following functions costs is not known: %v", err))
+			s.warnOnce(fmt.Sprintf("what following functions costs is not known: %v", err))
 		}
 	}
 	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
@@ -152,7 +152,7 @@ func (s *Session) attachLoader() error {
 		}
 		attached, err := s.attachLoaderFile(m)
 		if err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("libraries that the process loads are found up to half a second late: %v", err))
+			s.warnOnce(fmt.Sprintf("libraries that the process loads are found up to half a second late: %v", err))
 		}
 		if attached {
 			return nil
@@ -210,7 +210,7 @@ func (s *Session) attachMarkerLib(library target.Image) error {
 	s.markers[imageOf(library)] = true
 	l, err := attachMarkers(s.attacher, s.objects.MarkerHit, library)
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("stages of a marker library are not seen: %v", err))
+		s.warnOnce(fmt.Sprintf("stages of a marker library are not seen: %v", err))
 		return nil
 	}
 	s.probes.Add(l)
@@ -218,7 +218,7 @@ func (s *Session) attachMarkerLib(library target.Image) error {
 	for _, bias := range library.Biases {
 		r, err := readRegistry(s.process, library.ELF, bias)
 		if err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("stages that are open now are found late: %q: %v", library.Path, err))
+			s.warnOnce(fmt.Sprintf("stages that are open now are found late: %q: %v", library.Path, err))
 			continue
 		}
 		if err := s.seed(r); err != nil {
@@ -273,9 +273,26 @@ func (s *Session) attachDriver(d DriverPlan) error {
 	if s.drivers[imageOf(d.Image)] {
 		return nil
 	}
-	if len(d.Sites) == 0 {
-		s.drivers[imageOf(d.Image)] = true
-		return nil
+	if len(d.Sites) > 0 {
+		links := new(probe.Links)
+		if err := s.attachSites(links, d); err != nil {
+			return errors.Join(err, links.Close())
+		}
+		s.probes.Add(links)
+		for _, site := range d.Sites {
+			s.symbols = append(s.symbols, probedSymbol{site, d.Image})
+		}
+	}
+	s.drivers[imageOf(d.Image)] = true
+	return nil
+}
+
+// maxSymbols is what a probe's cookie can number.
+const maxSymbols = 1 << 16
+
+func (s *Session) attachSites(links *probe.Links, d DriverPlan) error {
+	if len(s.symbols)+len(d.Sites) > maxSymbols {
+		return fmt.Errorf("probing %d functions of %q: %w", len(d.Sites), d.Path, errManySymbols)
 	}
 	if len(s.symbols)+len(d.Sites) > probe.MaxSymbols {
 		s.drivers[imageOf(d.Image)] = true
@@ -283,29 +300,27 @@ func (s *Session) attachDriver(d DriverPlan) error {
 		return nil
 	}
 	points := probe.Points(d.Sites, len(s.symbols), !s.config.NoSyncDebt)
-	for _, site := range d.Sites {
-		s.symbols = append(s.symbols, probedSymbol{site, d.Image})
-	}
-	if err := s.attachNotices(d); err != nil {
+	if err := s.attachNotices(links, d); err != nil {
 		return err
 	}
 	returns, err := s.attacher.Return(d.File.AttachPath(), s.objects.DriverReturn, points)
 	if err != nil {
 		return err
 	}
-	s.probes.Add(returns)
+	links.Add(returns)
 	entries, err := s.attacher.Entry(d.File.AttachPath(), s.objects.DriverEntry, points)
 	if err != nil {
 		return err
 	}
-	s.probes.Add(entries)
-	s.drivers[imageOf(d.Image)] = true
+	links.Add(entries)
 	return nil
 }
 
+var errManySymbols = fmt.Errorf("more than %d functions", maxSymbols)
+
 // attachNotices lets the kernel side follow contexts and the ends of streams,
 // which few programs are timed for.
-func (s *Session) attachNotices(d DriverPlan) error {
+func (s *Session) attachNotices(links *probe.Links, d DriverPlan) error {
 	if s.config.NoSyncDebt {
 		return nil
 	}
@@ -320,7 +335,7 @@ func (s *Session) attachNotices(d DriverPlan) error {
 	if err != nil {
 		return err
 	}
-	s.probes.Add(l)
+	links.Add(l)
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (s *Session) attachAutograd() error {
 		points, err := enginePoints(file.elf)
 		file.noEngine = true // whatever comes of it, once is enough
 		if err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("autograd's calls can't be charged to the stage that called backward: %q: %v", file.path, err))
+			s.warnOnce(fmt.Sprintf("autograd's calls can't be charged to the stage that called backward: %q: %v", file.path, err))
 			continue
 		}
 		if len(points) == 0 {

@@ -26,13 +26,13 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	}
 	// At once: the code objects of the last samples may not be there for long.
 	if err := s.samples.read(); err != nil {
-		s.warnings = append(s.warnings, err.Error())
+		s.warnOnce(err.Error())
 	}
 	cpu := agentCPU() - s.startCPU
 	// While the target's program is there, its latest libraries can still be named.
 	if end != recording.EndExec {
 		if err := s.names.refresh(); err != nil && !errors.Is(err, target.ErrTargetExited) {
-			s.warnings = append(s.warnings, fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
+			s.warnOnce(fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
 		}
 	}
 	detached := s.quiesce()
@@ -43,7 +43,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	// Only the ends of threads still change what is read now.
 	dump, err := readIterator(s.iterate)
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("stages that were open at the end are missing: %v", err))
+		s.warnOnce(fmt.Sprintf("stages that were open at the end are missing: %v", err))
 	}
 
 	states, err := parseStates(dump)
@@ -75,7 +75,7 @@ func (s *Session) quiesce() time.Duration {
 	}
 	for _, l := range links {
 		if err := l.Close(); err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("taking the probes off: %v", err))
+			s.warnOnce(fmt.Sprintf("taking the probes off: %v", err))
 		}
 	}
 	if s.mechanism == probe.PerfEvent {

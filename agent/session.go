@@ -51,7 +51,9 @@ type Session struct {
 
 	registries   []*registry
 	midStage     map[uint32]slot // by thread id: what was open when the probes went in
-	drivers      map[image]bool  // that are probed
+	drivers      map[image]bool  // that are probed, or can't be
+	lateTries    map[image]int   // of drivers that came late: how often they could not be probed
+	again        bool            // the last look at what is new was not complete
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
@@ -102,7 +104,7 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	}
 	s := &Session{
 		config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
-		settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
+		lateTries: map[image]int{}, settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
 		retired: newRetired(),
 	}
 	if err := s.open(ctx); err != nil {
@@ -173,7 +175,9 @@ func (s *Session) makePlan(ctx context.Context) (err error) {
 	if s.plan.sites() == 0 {
 		return fmt.Errorf("%w: %s", ErrNoSymbols, s.plan.Selector)
 	}
-	s.warnings = append(s.warnings, s.plan.degradations(s.process)...)
+	for _, text := range s.plan.degradations(s.process) {
+		s.warnOnce(text)
+	}
 	return nil
 }
 

@@ -94,7 +94,7 @@ func (s *Session) attachSources() error {
 		file.noSources = true
 		points, err := sourcePoints(file.elf, s.config.StagesFrom)
 		if err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("stages can't be taken from %q: %v", file.path, err))
+			s.warnOnce(fmt.Sprintf("stages can't be taken from %q: %v", file.path, err))
 			continue
 		}
 		if len(points) == 0 {
@@ -265,7 +265,7 @@ func (s *Session) warnOfSources() error {
 		return name == SourceMarkers || isNamed(name)
 	})
 	if len(wanted) > 0 && s.rangePoints == 0 {
-		s.warnings = append(s.warnings, fmt.Sprintf("the process has mapped no function of the stage sources %s yet", strings.Join(wanted, ", ")))
+		s.warnOnce(fmt.Sprintf("the process has mapped no function of the stage sources %s yet", strings.Join(wanted, ", ")))
 	}
 	return nil
 }

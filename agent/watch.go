@@ -72,7 +72,6 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 type watcher struct {
 	*Session
 	loaderEvents uint32
-	again        bool // the last look was not complete
 	lastLook     time.Time
 	lastReport   time.Time
 	lastRetired  time.Time
@@ -114,16 +113,6 @@ func (s *Session) warnOfNew(err error) {
 	}
 }
 
-// mostWarnings bounds what can come up anew at every look.
-const mostWarnings = 100
-
-// warnOnce keeps a complaint that recurs at every look from filling the report.
-func (s *Session) warnOnce(text string) {
-	if len(s.warnings) < mostWarnings && !slices.Contains(s.warnings, text) {
-		s.warnings = append(s.warnings, text)
-	}
-}
-
 // execed tells whether the target now runs another program.
 func (s *Session) execed() (bool, error) {
 	var end uint32
@@ -145,16 +134,15 @@ func (w *watcher) lookForLibraries() error {
 		return nil
 	}
 	w.loaderEvents, w.lastLook = events, time.Now()
-	err := w.attachNew()
-	w.again = err != nil
-	return err
+	return w.attachNew()
 }
 
 // attachNew attaches to what has been mapped since the last look. Calls made
 // before that were not seen: the Recording says so. Each part is tried, whatever
 // becomes of the others.
 func (s *Session) attachNew() error {
-	return errors.Join(
+	s.again = false
+	err := errors.Join(
 		s.rememberImages(),
 		s.attachAutograd(),
 		s.attachSources(),
@@ -166,6 +154,8 @@ func (s *Session) attachNew() error {
 		s.attachNewDrivers(),
 		s.detectLatePython(),
 	)
+	s.again = s.again || err != nil
+	return err
 }
 
 func (s *Session) attachNewMarkers() error {
@@ -198,7 +188,7 @@ func (s *Session) attachLateDriver(d target.Driver) error {
 		return err
 	}
 	if err := s.attachDriver(planned); err != nil {
-		return err
+		return s.giveUp(d, err)
 	}
 	if len(planned.Sites) == 0 {
 		return nil
@@ -209,6 +199,25 @@ func (s *Session) attachLateDriver(d target.Driver) error {
 			d.Path, time.Since(s.startWall).Round(time.Millisecond)))
 	}
 	return nil
+}
+
+// driverTries is how often a driver that came late is tried to be probed, at one
+// look after the other.
+const driverTries = 3
+
+// giveUp returns err, which kept a driver from being probed, once that has been
+// tried often enough. Until then it is left to the next look.
+func (s *Session) giveUp(d target.Driver, err error) error {
+	if errors.Is(err, target.ErrTargetExited) {
+		return err
+	}
+	driver := imageOf(d.Image)
+	if s.lateTries[driver]++; s.lateTries[driver] < driverTries {
+		s.again = true
+		return nil
+	}
+	s.drivers[driver] = true
+	return fmt.Errorf("the driver %q is left out: %w", d.Path, err)
 }
 
 func (s *Session) detectLatePython() error {

@@ -200,6 +200,15 @@ static __always_inline void hidden_push(struct thread_state *state, u8 source)
         state->markers++;
 }
 
+/* As many as can be counted. */
+static __always_inline void hidden_add(struct open_stage *stage, u8 source, u32 n)
+{
+    u16 *hidden = hidden_in(stage, source);
+    u32 room = 0xffff - *hidden;
+
+    *hidden += n < room ? n : room;
+}
+
 /* Ends the innermost hidden range of a source in a stage, if there is one. */
 static __always_inline bool hidden_pop(struct thread_state *state, struct open_stage *stage,
                                        u8 source)
@@ -413,7 +422,7 @@ __noinline int stage_resync(struct thread_state *state, u64 slot, u32 want, bool
         if (state->depth >= MAX_DEPTH)
             state->depth += rest;
         else
-            *hidden_in(stage_current(state), SOURCE_MARKER) += rest;
+            hidden_add(stage_current(state), SOURCE_MARKER, rest);
     }
     state->markers = want;
     return 0;
