@@ -57,11 +57,9 @@ func (s *Session) attachAllocations() error {
 		if len(points) == 0 {
 			continue
 		}
-		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.AllocationHit, points)
-		if err != nil {
+		if err := s.attachTo(file, s.objects.AllocationHit, points); err != nil {
 			return err
 		}
-		s.probes.Add(l)
 		s.allocationPoints += len(points)
 	}
 	return nil

@@ -29,7 +29,7 @@ func (s *Session) calibrate(ctx context.Context) error {
 	costs, err := calibrate.Run(ctx, s.mechanism, true, s.plan.classes())
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		s.attacher.PID = 0
-		s.warnOnce(err.Error()+": probes are attached for every process that maps the driver")
+		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
 		costs, err = calibrate.Run(ctx, s.mechanism, false, s.plan.classes())
 	}
 	if err != nil {
@@ -353,7 +353,22 @@ func (s *Session) rememberImages() error {
 	if s.names == nil {
 		s.names = newImages(s.process)
 	}
-	return s.names.refresh()
+	err := s.names.refresh()
+	if s.names.full {
+		s.warnOnce(fmt.Sprintf("the process has mapped more than %d files: further ones are not searched for stages and functions, and callers in them have no names", maxImages))
+	}
+	return err
+}
+
+// attachTo probes a mapped file by its entries' program.
+func (s *Session) attachTo(file *openImage, program *ebpf.Program, points []probe.Point) error {
+	l, err := s.attacher.Entry(file.file.AttachPath(), program, points)
+	if err != nil {
+		return err
+	}
+	s.probes.Add(l)
+	file.probed = true
+	return nil
 }
 
 func (s *Session) openWindow() error {

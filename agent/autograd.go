@@ -56,11 +56,9 @@ func (s *Session) attachAutograd() error {
 		if len(points) == 0 {
 			continue
 		}
-		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.AutogradHit, points)
-		if err != nil {
+		if err := s.attachTo(file, s.objects.AutogradHit, points); err != nil {
 			return err
 		}
-		s.probes.Add(l)
 	}
 	return nil
 }

@@ -31,11 +31,9 @@ func (s *Session) attachCatches() error {
 		if len(points) == 0 {
 			continue
 		}
-		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.CatchHit, points)
-		if err != nil {
+		if err := s.attachTo(file, s.objects.CatchHit, points); err != nil {
 			return err
 		}
-		s.probes.Add(l)
 	}
 	return nil
 }

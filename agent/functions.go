@@ -200,18 +200,11 @@ func (s *Session) attachFunctionsOf(file *openImage) error {
 	}
 	// Exits first: a function whose exits were not probed would stay open.
 	if len(exits) > 0 {
-		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.FunctionExit, exits)
-		if err != nil {
+		if err := s.attachTo(file, s.objects.FunctionExit, exits); err != nil {
 			return err
 		}
-		s.probes.Add(l)
 	}
-	l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.FunctionEntry, entries)
-	if err != nil {
-		return err
-	}
-	s.probes.Add(l)
-	return nil
+	return s.attachTo(file, s.objects.FunctionEntry, entries)
 }
 
 // patternsFor returns the patterns whose library a file is.

@@ -16,6 +16,9 @@ type images struct {
 	process *target.Process
 	spans   []mapped // sorted by start
 	files   map[fileKey]*openImage
+	open    func(target.Mapping) (*target.File, error)
+	room    int  // for files
+	full    bool // there was no room for one that is mapped
 }
 
 type fileKey struct {
@@ -26,13 +29,15 @@ type fileKey struct {
 // mapped is one executable mapping.
 type mapped struct {
 	target.Mapping
-	file *openImage // nil for anonymous memory and files that can't be opened
+	file   *openImage // nil for anonymous memory and files that can't be opened
+	noRoom bool       // … or that found no room
 }
 
 type openImage struct {
 	path      string
 	file      *target.File
 	elf       *elfsym.File
+	probed    bool // there are probes on it
 	noEngine  bool // known to have no autograd engine to probe
 	noSources bool // known to have no further stage source to probe
 	noPairs   bool // … no further pair of static probes
@@ -43,26 +48,69 @@ type openImage struct {
 }
 
 // maxImages bounds the descriptors held: a training process maps some hundred
-// libraries.
+// libraries at a time.
 const maxImages = 2048
 
 func newImages(process *target.Process) *images {
-	return &images{process: process, files: map[fileKey]*openImage{}}
+	return &images{process: process, files: map[fileKey]*openImage{}, open: process.OpenMapped, room: maxImages}
 }
 
-// refresh takes up what is mapped now and keeps what was mapped before.
+// refresh takes up what is mapped now and keeps what was mapped before, while
+// there is room.
 func (im *images) refresh() error {
 	mappings, err := im.process.Mappings()
 	if err != nil {
 		return err
 	}
+	return im.take(slices.DeleteFunc(mappings, func(m target.Mapping) bool { return !m.Exec }))
+}
+
+func (im *images) take(mappings []target.Mapping) error {
+	err := im.makeRoom(mappings)
+	im.full = false
 	for _, m := range mappings {
-		if m.Exec {
-			im.insert(m)
+		im.insert(m)
+	}
+	return err
+}
+
+// makeRoom lets go of files that are no longer mapped, if all of what is mapped
+// would not fit beside them. A file with probes is kept: if it is mapped again,
+// the probes are still on it.
+func (im *images) makeRoom(mappings []target.Mapping) error {
+	present := map[fileKey]bool{}
+	missing := 0
+	for _, m := range mappings {
+		key := keyOf(m)
+		if _, known := im.files[key]; m.Inode != 0 && !known && !present[key] {
+			missing++
+		}
+		present[key] = true
+	}
+	if len(im.files)+missing <= im.room {
+		return nil
+	}
+	var errs []error
+	gone := map[*openImage]bool{}
+	for key, file := range im.files {
+		if present[key] || file != nil && file.probed {
+			continue
+		}
+		delete(im.files, key)
+		if file != nil {
+			gone[file] = true
+			errs = append(errs, file.file.Close())
 		}
 	}
-	return nil
+	for i := range im.spans {
+		if gone[im.spans[i].file] {
+			im.spans[i].file = nil
+		}
+	}
+	return errors.Join(errs...)
 }
+
+func keyOf(m target.Mapping) fileKey { return fileKey{m.Dev, m.Inode, m.Path} }
 
 // insert adds a mapping in place of those that it overlaps.
 func (im *images) insert(m target.Mapping) {
@@ -71,22 +119,28 @@ func (im *images) insert(m target.Mapping) {
 	for last < len(im.spans) && im.spans[last].Start < m.End {
 		last++
 	}
-	if last == first+1 && im.spans[first].Mapping == m {
+	if last == first+1 && im.spans[first].Mapping == m && !im.spans[first].noRoom {
 		return
 	}
-	im.spans = slices.Replace(im.spans, first, last, mapped{m, im.open(m)})
+	added := mapped{Mapping: m}
+	if known, ok := im.files[keyOf(m)]; ok {
+		added.file = known
+	} else if added.noRoom = m.Inode != 0 && len(im.files) >= im.room; added.noRoom {
+		im.full = true
+	} else {
+		added.file = im.add(m)
+	}
+	im.spans = slices.Replace(im.spans, first, last, added)
 }
 
-func (im *images) open(m target.Mapping) *openImage {
+// add opens a file that is mapped for the first time.
+func (im *images) add(m target.Mapping) *openImage {
 	if m.Inode == 0 {
 		return nil
 	}
-	key := fileKey{m.Dev, m.Inode, m.Path}
-	if known, ok := im.files[key]; ok || len(im.files) >= maxImages {
-		return known
-	}
+	key := keyOf(m)
 	im.files[key] = nil
-	file, err := im.process.OpenMapped(m)
+	file, err := im.open(m)
 	if err != nil {
 		return nil // its frames stay module + offset
 	}

@@ -98,11 +98,9 @@ func (s *Session) attachPair(file *openImage, pair probePair, source bpf.ProbeSo
 	if err != nil || len(points) == 0 {
 		return err
 	}
-	l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.RangeHit, points)
-	if err != nil {
+	if err := s.attachTo(file, s.objects.RangeHit, points); err != nil {
 		return err
 	}
-	s.probes.Add(l)
 	s.rangePoints += len(points)
 	s.pairsFound[pair] = true
 	return nil

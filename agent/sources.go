@@ -100,11 +100,9 @@ func (s *Session) attachSources() error {
 		if len(points) == 0 {
 			continue
 		}
-		l, err := s.attacher.Entry(file.file.AttachPath(), s.objects.RangeHit, points)
-		if err != nil {
+		if err := s.attachTo(file, s.objects.RangeHit, points); err != nil {
 			return err
 		}
-		s.probes.Add(l)
 		s.rangePoints += len(points)
 	}
 	return nil
