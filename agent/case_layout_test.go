@@ -273,6 +273,38 @@ func TestCaseC10DriverReplaced(t *testing.T) {
 	}
 }
 
+// A driver that can't be probed is given up with one complaint, and leaves
+// nothing behind.
+func TestLateDriverIsGivenUp(t *testing.T) {
+	second, truth := simtest.Variant(t, "decoy"), filepath.Join(t.TempDir(), "second.json")
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	l := openLive(t, p.PID)
+	l.BreakDriverEntry()
+	p.order(fmt.Sprintf("main second %s %s", second, truth))
+	complaints := func(r *recording.Recording) (n int) {
+		for _, w := range r.Warnings {
+			if strings.Contains(w, second) {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the driver is given up", func() bool { return complaints(l.snapshot()) > 0 })
+	if probed(t, p.PID, second, "cuDriverGetVersion") {
+		t.Error("there are probes left on the driver")
+	}
+	p.order("w query 20", "w launch 10")
+	want := since(baseline, p.end().Counts())
+	got := l.finish(func(*recording.Recording) {})
+	expectEqual(t, got, want)
+	expectDrivers(t, got, simtest.Driver(t))
+	if n := complaints(got); n != 1 {
+		t.Errorf("%d complaints of the driver: %q", n, got.Warnings)
+	}
+}
+
 // A driver that is opened during the recording is found by the loader's hook,
 // and the gap is told. Calls in the gap may be missed, later ones may not.
 func TestCaseC17LateDriver(t *testing.T) {
