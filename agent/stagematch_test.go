@@ -160,6 +160,23 @@ func TestStageMatchAttachInMidStage(t *testing.T) {
 	}
 }
 
+// More hidden stages than can be counted don't end the stage around them.
+func TestStageMatchManyHidden(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "w mark s1", "w deep 65700")
+	r := record(t, matching(p, "^s"))
+	p.order("w end-to 65000", "w launch 10")
+	got := r.interrupt()
+	p.end()
+	if diff := cmp.Diff(map[string]uint64{"own s1": 10}, attributions(got)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "s1"}: {0, 1}})
+	if n := losses(got)["stages_too_deep"]; n != 1 {
+		t.Errorf("losses: %v", losses(got))
+	}
+}
+
 // Threads that do nothing in the window are in their stages all along; hidden
 // ones are none of them.
 func TestStageMatchUntouched(t *testing.T) {

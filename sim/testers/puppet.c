@@ -8,6 +8,7 @@
 //   exit                  the thread ends
 //   begin NAME, end       a stage
 //   mark NAME, unmark     a stage that the truth's tags know nothing of: they go 64 deep only
+//   deep N                N times mark deep
 //   end-to DEPTH          ends stages until DEPTH are open
 //   process-begin NAME, process-end
 //   forget                a stage ends without passing the probe point, as if the probe had failed
@@ -135,6 +136,11 @@ static void mark(const char *name) {
 
 static void unmark(void) {
     markers.end();
+}
+
+static void deep(const char *count) {
+    for (long i = atol(count); i > 0; i--)
+        markers.begin("deep");
 }
 
 static void end_to(const char *depth) {
@@ -568,6 +574,7 @@ static void obey(const char *order) {
         {"end", end, NULL},
         {"mark", NULL, mark},
         {"unmark", unmark, NULL},
+        {"deep", NULL, deep},
         {"end-to", NULL, end_to},
         {"process-begin", NULL, markers.process_begin},
         {"process-end", markers.process_end, NULL},
