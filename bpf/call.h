@@ -167,13 +167,12 @@ static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *
     /* The kernel has put the return address back: the caller is known without
      * reading the stack. */
     row = call_row(state, PT_REGS_IP(ctx));
-    if (!row) {
+    if (row)
+        call_row_add(row, wall, off, state->size, call_failed(ctx));
+    else
         count(LOST_ROW);
-        return 0;
-    }
-    call_row_add(row, wall, off, state->size, call_failed(ctx));
     debt_leave(state, wall, call_failed(ctx));
-    return python_weight(row, wall);
+    return row ? python_weight(row, wall) : 0;
 }
 
 static __always_inline void call_leave(struct pt_regs *ctx, u64 now)

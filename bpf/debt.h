@@ -62,6 +62,12 @@ static __always_inline u64 current_context(struct thread_state *state)
     return (u8)state->debt.contexts;
 }
 
+/* Whose a thread's default stream in a context is. */
+static __always_inline u64 own_stream(struct thread_state *state, u32 context)
+{
+    return (u64)state->serial << 8 | context;
+}
+
 /* The null streams are one per context, or one per thread and context. */
 static __always_inline void stream_key(struct thread_state *state, struct stream_key *key)
 {
@@ -72,7 +78,7 @@ static __always_inline void stream_key(struct thread_state *state, struct stream
     if (key->handle == STREAM_LEGACY)
         key->owner = current_context(state);
     if (key->handle == STREAM_PER_THREAD)
-        key->owner = (u64)state->serial << 8 | current_context(state);
+        key->owner = own_stream(state, current_context(state));
 }
 
 /* ---- streams ---------------------------------------------------------------- */
@@ -82,46 +88,124 @@ static __always_inline struct stream_log *stream_log(u32 stream)
     return bpf_map_lookup_elem(&stream_logs, &stream);
 }
 
+/* Two threads that get through two waits at the same time may put this back by
+ * a little: the next wait puts it right. */
+static __always_inline void stream_done(struct stream_log *log, u64 until)
+{
+    if (log->done < until)
+        log->done = until;
+    log->seen_idle = 1;
+}
+
+static __always_inline bool stream_has_key(const struct stream_log *log,
+                                           const struct stream_key *key)
+{
+    return log->key.handle == key->handle && log->key.owner == key->owner;
+}
+
+/* The stream has ended. It keeps its number until that is needed, since its handle
+ * may well stand for a stream again. */
+static __always_inline void stream_ended(u32 number, struct stream_log *log)
+{
+    log->ended = 1;
+    if (!__sync_lock_test_and_set(&log->listed, 1))
+        bpf_map_push_elem(&ended_streams, &number, 0);
+}
+
+/* Takes a number from a stream that has ended. Returns it + 1, 0 if there is none. */
+static __always_inline u32 stream_reuse(void)
+{
+    for (int i = 0; i < REUSE_TRIES; i++) {
+        struct stream_log *log;
+        struct stream_key key;
+        u32 number, *known;
+
+        if (bpf_map_pop_elem(&ended_streams, &number))
+            return 0;
+        log = stream_log(number);
+        if (!log)
+            return 0;
+        log->listed = 0;
+        if (!__sync_lock_test_and_set(&log->ended, 0))
+            continue; /* its handle has been used again */
+        key = log->key;
+        known = bpf_map_lookup_elem(&streams, &key);
+        if (known && *known == number)
+            bpf_map_delete_elem(&streams, &key);
+        return number + 1;
+    }
+    return 0;
+}
+
+/* Counts go on from stream to stream: for whoever remembers a point of the one
+ * before it is over. */
+static __always_inline void stream_begins(struct stream_log *log, const struct stream_key *key,
+                                          u32 context)
+{
+    log->key = *key;
+    log->context = context;
+    log->done = log->enqueued;
+    log->capture = 0;
+    log->capturing = 0;
+    log->seen_idle = 0;
+}
+
 /* A number for a stream that is seen for the first time, + 1; 0 if there is none. */
 static __noinline u32 stream_new(const struct stream_key *key, u32 context)
 {
+    static const struct stream_key none = {};
     struct stream_log *log;
     u32 number, *known;
 
-    if (next_stream >= STREAMS)
+    number = next_stream < STREAMS ? __sync_fetch_and_add(&next_stream, 1) + 1 : stream_reuse();
+    if (!number)
         return 0;
-    number = __sync_fetch_and_add(&next_stream, 1);
+    number--;
     log = stream_log(number);
     if (!log)
         return 0;
-    log->context = context;
+    stream_begins(log, key, context);
     if (!bpf_map_update_elem(&streams, key, &number, BPF_NOEXIST))
         return number + 1;
+    log->key = none;
+    stream_ended(number, log);
     known = bpf_map_lookup_elem(&streams, key); /* another thread was faster */
     return known ? *known + 1 : 0;
+}
+
+/* A stream that is used has not ended, or another one has its handle now. */
+static __always_inline void stream_used(struct thread_state *state, struct stream_log *log)
+{
+    if (log->ended && __sync_lock_test_and_set(&log->ended, 0))
+        log->context = current_context(state);
 }
 
 /* The number of the call's stream, + 1; 0 if there is none. */
 static __always_inline u32 stream_find(struct thread_state *state, bool make)
 {
+    u32 number = state->debt.last_stream, *known;
+    struct stream_log *log;
     struct stream_key key;
-    u32 *known, number;
 
     stream_key(state, &key);
-    if (state->debt.last_stream && key.handle == state->debt.last.handle &&
-        key.owner == state->debt.last.owner)
-        return state->debt.last_stream;
-    known = bpf_map_lookup_elem(&streams, &key);
-    number = known ? *known + 1 : 0;
-    if (!number && make) {
-        number = stream_new(&key, current_context(state));
+    log = number ? stream_log(number - 1) : NULL;
+    if (!log || !stream_has_key(log, &key)) {
+        known = bpf_map_lookup_elem(&streams, &key);
+        number = known ? *known + 1 : 0;
+        if (!number && make) {
+            number = stream_new(&key, current_context(state));
+            if (!number)
+                count(LOST_DEBT_STREAM);
+        }
         if (!number)
-            count(LOST_DEBT_STREAM);
-    }
-    if (number) {
-        state->debt.last = key;
+            return 0;
         state->debt.last_stream = number;
+        if (key.handle == STREAM_PER_THREAD)
+            state->debt.has_own = 1;
+        log = stream_log(number - 1);
     }
+    if (log)
+        stream_used(state, log);
     return number;
 }
 
@@ -147,15 +231,6 @@ static __always_inline void segment_add(struct stream_log *log, u32 path, u32 ot
     segment->other = other;
     segment->until = until;
     segment->begin = __sync_fetch_and_add(&log->enqueued, 1);
-}
-
-/* Two threads that get through two waits at the same time may put this back by
- * a little: the next wait puts it right. */
-static __always_inline void stream_done(struct stream_log *log, u64 until)
-{
-    if (log->done < until)
-        log->done = until;
-    log->seen_idle = 1;
 }
 
 /* ---- captures: work that goes into a graph instead of a stream ---------------- */
@@ -647,7 +722,7 @@ static __always_inline u64 context_number(u64 handle)
     if (!handle)
         return 0;
     number = __sync_fetch_and_add(&next_context, 1);
-    if (number <= 255 && !bpf_map_update_elem(&contexts, &handle, &number, BPF_NOEXIST))
+    if (number < CONTEXTS && !bpf_map_update_elem(&contexts, &handle, &number, BPF_NOEXIST))
         return number;
     known = bpf_map_lookup_elem(&contexts, &handle); /* another thread was faster */
     if (known)
@@ -664,11 +739,41 @@ static __always_inline void stream_forget(u64 handle)
     u32 *number = bpf_map_lookup_elem(&streams, &key);
     struct stream_log *log = number ? stream_log(*number) : NULL;
 
-    if (!log)
+    if (!number || !log)
         return;
     stream_done(log, log->enqueued);
     log->capture = 0;
     log->capturing = 0;
+    stream_ended(*number, log);
+}
+
+/* The thread's default stream in a context. What it was given to do may still be
+ * waited for, until its number is needed. */
+__noinline int stream_forget_own(struct thread_state *state, u32 context)
+{
+    struct stream_key key = {.handle = STREAM_PER_THREAD};
+    struct stream_log *log;
+    u32 *number;
+
+    if (!state)
+        return 0;
+    key.owner = own_stream(state, context);
+    number = bpf_map_lookup_elem(&streams, &key);
+    log = number ? stream_log(*number) : NULL;
+    if (number && log)
+        stream_ended(*number, log);
+    return 0;
+}
+
+static __always_inline void debt_thread_ends(struct thread_state *state)
+{
+    if (!sync_debt || !state->debt.has_own)
+        return;
+    for (u32 i = 0; i < CONTEXTS; i++) {
+        if (i > next_context)
+            break;
+        stream_forget_own(state, i);
+    }
 }
 
 static __always_inline void debt_notice(struct pt_regs *ctx, struct thread_state *state, u64 cookie)

@@ -334,6 +334,7 @@ static __always_inline void thread_ends(struct thread_state *state)
     frames_cut_all(state, now);
     stage_cut_all(state, now);
     outside_flush(state);
+    debt_thread_ends(state);
     thread_retire(state);
     /* Its record stays in change: what the thread still does in the kernel is not its own. */
 }

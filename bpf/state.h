@@ -183,6 +183,13 @@ struct {
     __type(value, struct stream_log);
 } stream_logs SEC(".maps");
 
+/* Numbers of streams that have ended, longest ago first. */
+struct {
+    __uint(type, BPF_MAP_TYPE_QUEUE);
+    __uint(max_entries, STREAMS);
+    __type(value, u32);
+} ended_streams SEC(".maps");
+
 /* Recorded events by their handle, until they are destroyed. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -194,7 +201,7 @@ struct {
 /* Contexts by their handle -> their number, in the order in which they were seen. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 255);
+    __uint(max_entries, CONTEXTS - 1);
     __type(key, u64);
     __type(value, u32);
 } contexts SEC(".maps");

@@ -21,6 +21,8 @@
 #define PYTHON_FRAMES 32  /* innermost frames kept of a Python stack */
 #define PYTHON_WORDS 32   /* of a structure of CPython's that are read at once */
 #define STREAMS 1024      /* streams whose work is followed */
+#define CONTEXTS 256      /* numbers of contexts, 0 among them: of those that have none */
+#define REUSE_TRIES 8     /* for the number of a stream that has ended */
 #define SEGMENTS 32       /* runs of one stage's work kept per stream, a power of two */
 #define WAIT_STREAMS 64   /* streams that one wait can be for */
 #define WAIT_OWNERS 16    /* stages that one wait is told apart for */
@@ -608,9 +610,12 @@ struct stream_log {
     u32 capture;   /* the capture that it takes part in, 0 = none */
     u32 origin;    /* the number of the stream that this capture began with */
     u32 capturing; /* the capture that began with this stream and has not ended */
+    u32 ended;     /* the stream has ended, its number may go to another one */
+    u32 listed;    /* … and is in the list of such numbers */
+    struct stream_key key;
     struct stream_segment segments[SEGMENTS];
 };
-_Static_assert(sizeof(struct stream_log) == 40 + 24 * SEGMENTS, "stream_log");
+_Static_assert(sizeof(struct stream_log) == 64 + 24 * SEGMENTS, "stream_log");
 
 /* What a recorded event waits for. */
 struct event_point {
@@ -622,15 +627,16 @@ _Static_assert(sizeof(struct event_point) == 16, "event_point");
 
 /* How the streams concern a thread. */
 struct debt_thread {
-    u64 stream;             /* handle: an argument of the call in progress */
-    u64 event;              /* … another one */
-    u64 enqueued;           /* DEBT_ASK_STREAM: what the stream had before the question */
-    struct stream_key last; /* the stream that it used last */
-    u32 last_stream;        /* … its number + 1, 0 = none */
-    u32 call;               /* COOKIE_DEBT of the call in progress */
+    u64 stream;      /* handle: an argument of the call in progress */
+    u64 event;       /* … another one */
+    u64 enqueued;    /* DEBT_ASK_STREAM: what the stream had before the question */
+    u32 last_stream; /* the stream that it used last: its number + 1, 0 = none */
+    u32 has_own;     /* it has used a default stream of its own */
+    u32 call;        /* COOKIE_DEBT of the call in progress */
+    u32 pad;
     u64 contexts; /* numbers of the current contexts, a byte each, the top of the stack lowest */
 };
-_Static_assert(sizeof(struct debt_thread) == 56, "debt_thread");
+_Static_assert(sizeof(struct debt_thread) == 48, "debt_thread");
 
 struct waited_stream {
     u64 from; /* before it, another entry has it */
