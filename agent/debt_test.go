@@ -292,9 +292,35 @@ var debtTests = []debtTest{
 			{"other", "last", streamSync, "pushed"}:   {1, 16},
 		},
 	},
+	{
+		name: "of a thread that has ended",
+		orders: play([]string{"main start v"}, inStage("v", "work", "enqueue-own 3"), []string{"v exit"},
+			inStage("main", "wait", "sync-context", "sync-context")),
+		want: map[debtKey]debtCount{
+			{"main", "wait", contextSync, "work"}:   {1, 3},
+			{"main", "wait", contextSync, "(idle)"}: {1, 0},
+		},
+	},
+	passing("streams", "main passing-streams 3000"),
+	passing("threads", "main passing-threads 1100"),
 	manyTurns(),
 	manyOwners(),
 	manyStreams(),
+}
+
+// passing has more streams than there are numbers for, but not at a time. One
+// that was there before keeps its number, and its handle may stand for another one.
+func passing(what, order string) debtTest {
+	return debtTest{
+		name: "passing " + what,
+		orders: play(inStage("main", "before", "enqueue s 5"), []string{order, "main stream u", "main destroy u", "main stream-again u"},
+			inStage("main", "work", "enqueue s 7", "enqueue u 11"), inStage("main", "wait", "sync s", "sync u", "sync u")),
+		want: map[debtKey]debtCount{
+			{"main", "wait", streamSync, "before"}: {1, 5},
+			{"main", "wait", streamSync, "work"}:   {2, 7 + 11},
+			{"main", "wait", streamSync, "(idle)"}: {1, 0},
+		},
+	}
 }
 
 // manyTurns has two stages take turns more often than a stream's log has room.
@@ -404,6 +430,66 @@ func TestSyncDebtLosses(t *testing.T) {
 			expectAccounted(t, got)
 			expectDebtsCoverWaits(t, got)
 		})
+	}
+}
+
+// The same for tables that a test fills itself.
+func TestSyncDebtWithoutRoom(t *testing.T) {
+	tests := []struct {
+		name string
+		fill func(*live) (func() error, error)
+		want map[string]uint64
+		owed map[debtKey]debtCount
+	}{
+		{"debts", (*live).FillDebts, map[string]uint64{"debt_rows_full": 2}, map[debtKey]debtCount{}},
+		// Whose work a wait was for does not depend on the wait's own row.
+		{"calls", (*live).FillCalls, map[string]uint64{"rows_full": 3 + 2}, map[debtKey]debtCount{
+			{"main", "wait", streamSync, "work"}:   {1, 3},
+			{"main", "wait", streamSync, "(idle)"}: {1, 0},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := startPuppet(t)
+			l := openLive(t, p.PID)
+			empty, err := test.fill(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.order(inStage("main", "work", "enqueue null 3")...)
+			p.order(inStage("main", "wait", "sync null", "sync null")...)
+			if err := empty(); err != nil {
+				t.Fatal(err)
+			}
+			p.end()
+			got := l.finish(func(*recording.Recording) {})
+			expectAccounted(t, got)
+			if diff := cmp.Diff(test.want, losses(got)); diff != "" {
+				t.Errorf("losses (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.owed, debtsOf(t, got)); diff != "" {
+				t.Errorf("debts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A wait whose memory is gone when it ends is counted.
+func TestSyncDebtWithoutMemory(t *testing.T) {
+	p := startPuppet(t)
+	l := openLive(t, p.PID)
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("main sync-pause " + file)
+	p.WaitLine("inside")
+	if err := l.ForgetWait(p.PID); err != nil {
+		t.Fatal(err)
+	}
+	touch(t, file)
+	p.end()
+	got := l.finish(func(*recording.Recording) {})
+	expectAccounted(t, got)
+	if n := losses(got)["debt_no_thread_state"]; n != 1 || len(got.Debts) != 0 {
+		t.Errorf("losses %v, debts %+v", losses(got), got.Debts)
 	}
 }
 

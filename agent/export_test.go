@@ -1,5 +1,15 @@
 package agent
 
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"stageprof/bpf"
+)
+
 // Monotonic is the clock of everything that the kernel side notes.
 var Monotonic = monotonic
 
@@ -11,4 +21,51 @@ func (s *Session) BreakDriverEntry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects.DriverEntry = s.objects.OnNew // of a type that can't be put there
+}
+
+// noThread is a serial number that no thread gets.
+const noThread = 1 << 31
+
+// FillDebts leaves no room for further rows of debts, until it is emptied.
+func (s *Session) FillDebts() (empty func() error, err error) {
+	return fill(s.objects.Debts, func(i uint32) bpf.ProbeDebtKey { return bpf.ProbeDebtKey{Thread: noThread + i} }, bpf.ProbeDebtRow{})
+}
+
+// FillCalls does the same for rows of calls.
+func (s *Session) FillCalls() (empty func() error, err error) {
+	return fill(s.objects.Calls, func(i uint32) bpf.ProbeCallKey { return bpf.ProbeCallKey{Thread: noThread + i} }, bpf.ProbeCallRow{})
+}
+
+func fill[K, V any](m *ebpf.Map, key func(i uint32) K, row V) (empty func() error, err error) {
+	var n uint32
+	for {
+		k := key(n)
+		err := m.Update(&k, &row, ebpf.UpdateNoExist)
+		if errors.Is(err, unix.E2BIG) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("filling %v: %w", m, err)
+		}
+		n++
+	}
+	return func() error {
+		for i := range n {
+			k := key(i)
+			if err := m.Delete(&k); err != nil {
+				return fmt.Errorf("emptying %v: %w", m, err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// ForgetWait takes away what the kernel side remembers of the wait in which a
+// process's first thread is.
+func (s *Session) ForgetWait(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.objects.DebtWaits.Delete(uint32(fd)), unix.Close(fd))
 }

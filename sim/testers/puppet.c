@@ -26,6 +26,7 @@
 //   storm N               N launches while a timer sends signals as fast as it can
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
 //   pause FILE            a cuStreamQuery that returns once the file exists; answered by "inside"
+//   sync-pause FILE       the same with cuStreamSynchronize of the null stream
 //   fork N                a child that does begin, N launches, which are refused, and end
 //   vfork N               the same by a child that has this process's memory
 //   mappings N            N mappings of a page each that can't be merged
@@ -268,6 +269,12 @@ static void pause_inside(const char *file) {
     paused_for = file;
     cu.simcuda_set_hook(wait_inside);
     MUST(cu.cuStreamQuery(NULL), 0);
+}
+
+static void pause_in_sync(const char *file) {
+    paused_for = file;
+    cu.simcuda_set_hook(wait_inside);
+    MUST(cu.cuStreamSynchronize(NULL), 0);
 }
 
 static void await_child(pid_t child) {
@@ -589,6 +596,7 @@ static void obey(const char *order) {
         {"storm", NULL, storm},
         {"hang", hang, NULL},
         {"pause", NULL, pause_inside},
+        {"sync-pause", NULL, pause_in_sync},
         {"fork", NULL, fork_child},
         {"vfork", NULL, vfork_child},
         {"mappings", NULL, make_mappings},

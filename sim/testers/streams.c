@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +253,31 @@ static void many_contexts(const char *count) {
     MUST(cu.cuCtxSetCurrent(before), 0);
 }
 
+static void passing_streams(const char *count) {
+    for (long i = atol(count); i > 0; i--) {
+        void *stream;
+        MUST(cu.cuStreamCreate(&stream, NON_BLOCKING), 0);
+        MUST(cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), 0);
+        MUST(cu.cuStreamDestroy_v2(stream), 0);
+    }
+}
+
+static void *use_own(void *context) {
+    MUST(cu.cuCtxSetCurrent(context), 0);
+    enqueue_own("1");
+    return NULL;
+}
+
+static void passing_threads(const char *count) {
+    void *context;
+    MUST(cu.cuCtxGetCurrent(&context), 0);
+    for (long i = atol(count); i > 0; i--) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, use_own, context) || pthread_join(thread, NULL))
+            tester_fail("a thread: %m");
+    }
+}
+
 const struct stream_command stream_commands[] = {
     {"stream", make_stream},
     {"stream-again", make_again},
@@ -279,5 +305,7 @@ const struct stream_command stream_commands[] = {
     {"many-streams", many_streams},
     {"many-events", many_events},
     {"many-contexts", many_contexts},
+    {"passing-streams", passing_streams},
+    {"passing-threads", passing_threads},
     {NULL, NULL},
 };

@@ -18,6 +18,8 @@
 //   ask STREAM, ask-event EVENT   until the answer is "over"
 //   capture STREAM, end-capture STREAM
 //   many-streams N, many-events N, many-contexts N   that nobody needs, each used once
+//   passing-streams N     each made, used and ended before the next one
+//   passing-threads N     threads that use their own stream once, one after the other
 #ifndef TESTERS_STREAMS_H
 #define TESTERS_STREAMS_H
 
