@@ -273,6 +273,11 @@ func (s *Session) attachDriver(d DriverPlan) error {
 	if s.drivers[imageOf(d.Image)] {
 		return nil
 	}
+	if len(s.symbols)+len(d.Sites) > probe.MaxSymbols {
+		s.drivers[imageOf(d.Image)] = true
+		s.warnOnce(fmt.Sprintf("calls of %q are not seen: %d functions of other drivers are probed", d.Path, len(s.symbols)))
+		return nil
+	}
 	if len(d.Sites) > 0 {
 		links := new(probe.Links)
 		if err := s.attachSites(links, d); err != nil {
@@ -287,18 +292,8 @@ func (s *Session) attachDriver(d DriverPlan) error {
 	return nil
 }
 
-// maxSymbols is what a probe's cookie can number.
-const maxSymbols = 1 << 16
-
+// attachSites probes a driver's functions.
 func (s *Session) attachSites(links *probe.Links, d DriverPlan) error {
-	if len(s.symbols)+len(d.Sites) > maxSymbols {
-		return fmt.Errorf("probing %d functions of %q: %w", len(d.Sites), d.Path, errManySymbols)
-	}
-	if len(s.symbols)+len(d.Sites) > probe.MaxSymbols {
-		s.drivers[imageOf(d.Image)] = true
-		s.warnings = append(s.warnings, fmt.Sprintf("calls of %q are not seen: %d functions of other drivers are probed", d.Path, len(s.symbols)))
-		return nil
-	}
 	points := probe.Points(d.Sites, len(s.symbols), !s.config.NoSyncDebt)
 	if err := s.attachNotices(links, d); err != nil {
 		return err
@@ -315,8 +310,6 @@ func (s *Session) attachSites(links *probe.Links, d DriverPlan) error {
 	links.Add(entries)
 	return nil
 }
-
-var errManySymbols = fmt.Errorf("more than %d functions", maxSymbols)
 
 // attachNotices lets the kernel side follow contexts and the ends of streams,
 // which few programs are timed for.
