@@ -32,16 +32,22 @@ def make(name, *arguments):
     return made
 
 
-def forward(holds):
+def forward(go, holds):
     free.cuCtxSetCurrent(context)
+    launch_and_wait()  # what memory that takes is there from now on
     free.simcuda_set_kernel_ns(ctypes.c_uint64(20_000_000))
+    go.wait()
     free.simcuda_tag(b"forward")
     with stageprof.stage("forward"):
         for _ in range(rounds):
-            free.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
-            begin = time.perf_counter_ns()
-            held.cuStreamSynchronize(None)
-            holds.append((begin, time.perf_counter_ns()))
+            holds.append(launch_and_wait())
+
+
+def launch_and_wait():
+    free.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    begin = time.perf_counter_ns()
+    held.cuStreamSynchronize(None)
+    return begin, time.perf_counter_ns()
 
 
 def run_queue():
@@ -72,6 +78,18 @@ def wait_in_queue(source, times):
         times["got"] = time.perf_counter_ns()
 
 
+def await_asleep(thread):
+    """Until the thread sleeps for something else than the GIL, which it could have had meanwhile."""
+    before = None
+    while True:
+        with open("/proc/self/task/%d/status" % thread.native_id) as status:
+            now = [line for line in status if line.startswith(("State:", "voluntary_"))]
+        if now == before and "S" in now[0].split():
+            return
+        before = now
+        time.sleep(0.01)
+
+
 def overlaps(gaps, holds):
     """Of the gaps that lie in some hold: the time in it, and the CPU time of the whole gap."""
     wall = cpu = 0
@@ -96,18 +114,21 @@ await_ready()
 free.simcuda_reset_truth()
 
 source, times, holds, gaps = queue.Queue(), {}, [], []
-started, done = threading.Event(), threading.Event()
+started, go, done = threading.Event(), threading.Event(), threading.Event()
 waiter = threading.Thread(target=wait_in_queue, args=(source, times))
 heart = threading.Thread(target=beat, args=(started, done, gaps, times))
-holder = threading.Thread(target=forward, args=(holds,))
+holder = threading.Thread(target=forward, args=(go, holds))
 waiter.start()
 while not source.not_empty._waiters:
     time.sleep(0.001)
-time.sleep(0.01)  # it has let the GIL go, to wait
+await_asleep(waiter)
 times["waits"] = time.perf_counter_ns()
+# No thread begins while the heart beats: it would wait for the process's memory then.
+holder.start()
+await_asleep(holder)
 heart.start()
 started.wait()
-holder.start()
+go.set()
 holder.join()
 done.set()
 heart.join()
