@@ -615,6 +615,9 @@ type ProbeStreamLog struct {
 	Capture   uint32
 	Origin    uint32
 	Capturing uint32
+	Ended     uint32
+	Listed    uint32
+	Key       ProbeStreamKey
 	Segments  [32]struct {
 		_     structs.HostLayout
 		Begin uint64
@@ -660,7 +663,7 @@ type ProbeThreadState struct {
 	Gil         uint8
 	Attribution uint8
 	CallRegion  uint32
-	Pad         uint32
+	Over        uint32
 	Region      uint32
 	Frames      uint32
 	FrameSp     uint64
@@ -669,10 +672,10 @@ type ProbeThreadState struct {
 	Woken       uint64
 	Mark        uint64
 	OffTotal    uint64
-	Deferred    uint64
+	OffCharged  uint64
 	OffPart     uint32
 	CallsLen    uint32
-	Busy        uint32
+	Changes     uint32
 	Ended       uint32
 	Tls         uint64
 	Debt        struct {
@@ -680,9 +683,10 @@ type ProbeThreadState struct {
 		Stream     uint64
 		Event      uint64
 		Enqueued   uint64
-		Last       ProbeStreamKey
 		LastStream uint32
+		HasOwn     uint32
 		Call       uint32
+		Pad        uint32
 		Contexts   uint64
 	}
 	Slot      uint64
@@ -731,6 +735,7 @@ const (
 	ProbeMapCounters       = "counters"
 	ProbeMapDebtWaits      = "debt_waits"
 	ProbeMapDebts          = "debts"
+	ProbeMapEndedStreams   = "ended_streams"
 	ProbeMapEvents         = "events"
 	ProbeMapFunctions      = "functions"
 	ProbeMapGraphTasks     = "graph_tasks"
@@ -752,6 +757,7 @@ const (
 	ProbeMapStreamLogs     = "stream_logs"
 	ProbeMapStreams        = "streams"
 	ProbeMapTexts          = "texts"
+	ProbeMapThreadCopies   = "thread_copies"
 	ProbeMapThreadStates   = "thread_states"
 	ProbeMapThreads        = "threads"
 	ProbeProgAllocationHit = "allocation_hit"
@@ -778,6 +784,7 @@ const (
 	ProbeVarGilMethod      = "gil_method"
 	ProbeVarLoaderEvents   = "loader_events"
 	ProbeVarMatching       = "matching"
+	ProbeVarPeekedUntil    = "peeked_until"
 	ProbeVarProcessSlot    = "process_slot"
 	ProbeVarPython         = "python"
 	ProbeVarPythonKnown    = "python_known"
@@ -867,6 +874,7 @@ type ProbeMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	DebtWaits     *ebpf.MapSpec `ebpf:"debt_waits"`
 	Debts         *ebpf.MapSpec `ebpf:"debts"`
+	EndedStreams  *ebpf.MapSpec `ebpf:"ended_streams"`
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	Functions     *ebpf.MapSpec `ebpf:"functions"`
 	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
@@ -888,6 +896,7 @@ type ProbeMapSpecs struct {
 	StreamLogs    *ebpf.MapSpec `ebpf:"stream_logs"`
 	Streams       *ebpf.MapSpec `ebpf:"streams"`
 	Texts         *ebpf.MapSpec `ebpf:"texts"`
+	ThreadCopies  *ebpf.MapSpec `ebpf:"thread_copies"`
 	ThreadStates  *ebpf.MapSpec `ebpf:"thread_states"`
 	Threads       *ebpf.MapSpec `ebpf:"threads"`
 }
@@ -900,6 +909,7 @@ type ProbeVariableSpecs struct {
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
 	Matching     *ebpf.VariableSpec `ebpf:"matching"`
+	PeekedUntil  *ebpf.VariableSpec `ebpf:"peeked_until"`
 	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
 	Python       *ebpf.VariableSpec `ebpf:"python"`
 	PythonKnown  *ebpf.VariableSpec `ebpf:"python_known"`
@@ -941,6 +951,7 @@ type ProbeMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
 	DebtWaits     *ebpf.Map `ebpf:"debt_waits"`
 	Debts         *ebpf.Map `ebpf:"debts"`
+	EndedStreams  *ebpf.Map `ebpf:"ended_streams"`
 	Events        *ebpf.Map `ebpf:"events"`
 	Functions     *ebpf.Map `ebpf:"functions"`
 	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
@@ -962,6 +973,7 @@ type ProbeMaps struct {
 	StreamLogs    *ebpf.Map `ebpf:"stream_logs"`
 	Streams       *ebpf.Map `ebpf:"streams"`
 	Texts         *ebpf.Map `ebpf:"texts"`
+	ThreadCopies  *ebpf.Map `ebpf:"thread_copies"`
 	ThreadStates  *ebpf.Map `ebpf:"thread_states"`
 	Threads       *ebpf.Map `ebpf:"threads"`
 }
@@ -975,6 +987,7 @@ func (m *ProbeMaps) Close() error {
 		m.Counters,
 		m.DebtWaits,
 		m.Debts,
+		m.EndedStreams,
 		m.Events,
 		m.Functions,
 		m.GraphTasks,
@@ -996,6 +1009,7 @@ func (m *ProbeMaps) Close() error {
 		m.StreamLogs,
 		m.Streams,
 		m.Texts,
+		m.ThreadCopies,
 		m.ThreadStates,
 		m.Threads,
 	)
@@ -1009,6 +1023,7 @@ type ProbeVariables struct {
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
 	Matching     *ebpf.Variable `ebpf:"matching"`
+	PeekedUntil  *ebpf.Variable `ebpf:"peeked_until"`
 	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
 	Python       *ebpf.Variable `ebpf:"python"`
 	PythonKnown  *ebpf.Variable `ebpf:"python_known"`
