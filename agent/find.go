@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,17 +20,25 @@ var (
 // AnyUser stands for whoever a process belongs to.
 const AnyUser = target.AnyUser
 
+// Finder looks for a process; see [target.Finder].
+type Finder struct{ processes target.Finder }
+
 // Find returns the one process of a user, or of [AnyUser], that has mapped a CUDA
-// driver and whose name or command line a pattern matches.
-func Find(pattern *regexp.Regexp, user int) (int, error) {
-	pids, err := target.Find(pattern, user)
-	switch {
-	case err != nil:
+// driver and whose name or command line a pattern matches. Processes that don't
+// answer in time are left out; an error names them.
+func (f *Finder) Find(ctx context.Context, pattern *regexp.Regexp, user int) (int, error) {
+	found, err := f.processes.Find(ctx, pattern, user)
+	if err != nil {
 		return 0, err
-	case len(pids) == 0:
-		return 0, fmt.Errorf("%w %q", ErrNoMatch, pattern)
+	}
+	pids := found.PIDs
+	switch {
+	case len(pids) == 1:
+		return pids[0], nil
 	case len(pids) > 1:
 		return 0, fmt.Errorf("%w %q: %v", ErrManyMatch, pattern, pids)
+	case len(found.Unanswered) > 0:
+		return 0, fmt.Errorf("%w %q; these did not answer in time: %v", ErrNoMatch, pattern, found.Unanswered)
 	}
-	return pids[0], nil
+	return 0, fmt.Errorf("%w %q", ErrNoMatch, pattern)
 }

@@ -202,8 +202,8 @@ func errNoDriver(process *target.Process) error {
 	}
 	what := "nothing of that kind"
 	if len(near) > 0 {
-		what = strings.Join(near, ", ")
+		what = fmt.Sprintf("%q", near)
 	}
-	return fmt.Errorf("%w: process %d (%s) maps %s; give the process that calls CUDA, or --wait if it will load the driver later",
+	return fmt.Errorf("%w: process %d (%q) maps %s; give the process that calls CUDA, or --wait if it will load the driver later",
 		ErrNoDriver, process.PID(), process.Comm(), what)
 }

@@ -91,7 +91,7 @@ func (g *grid) writeCSV(w io.Writer) error {
 		line = line[:0]
 		for i, c := range r.cells {
 			if !g.columns[i].noRaw {
-				line = append(line, rawText(c.raw))
+				line = append(line, csvText(c.raw))
 			}
 		}
 		out.Write(line)
@@ -101,6 +101,15 @@ func (g *grid) writeCSV(w io.Writer) error {
 		return fmt.Errorf("writing report: %w", err)
 	}
 	return nil
+}
+
+// csvText is a raw value for programs, among which are spreadsheets: they take a
+// text that begins like a formula for one, unless there is an apostrophe before it.
+func csvText(raw any) string {
+	if text, ok := raw.(string); ok && text != "" && strings.ContainsRune("=+-@", rune(text[0])) {
+		return "'" + text
+	}
+	return rawText(raw)
 }
 
 func rawText(raw any) string {

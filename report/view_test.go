@@ -217,3 +217,15 @@ func TestTextSaysWhatWasSkipped(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Spreadsheets compute no name, and numbers stay numbers.
+func TestCSVHasNoFormulas(t *testing.T) {
+	g := grid{columns: []gridColumn{{key: "name"}, {key: "delta"}}}
+	for _, name := range []string{"=1+1", "+1", "-1", "@sum(1)", "plain", "a=b", ""} {
+		g.rows = append(g.rows, gridRow{cells: []gridCell{textCell(name), {raw: -2.5}}})
+	}
+	const want = "name,delta\n'=1+1,-2.5\n'+1,-2.5\n'-1,-2.5\n'@sum(1),-2.5\nplain,-2.5\na=b,-2.5\n,-2.5\n"
+	if got := written(t, g.writeCSV); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"stageprof/recording"
+	"stageprof/report"
 )
 
 //go:embed page/index.html page/page.css page/page.js
@@ -111,7 +112,7 @@ func (s *Server) live() (*liveState, error) {
 		return state, err
 	}
 	state.Up = up
-	state.Target = &liveTarget{PID: r.Target.PID, Comm: r.Target.Comm, Rank: r.Target.Rank}
+	state.Target = &liveTarget{PID: r.Target.PID, Comm: report.Printable(r.Target.Comm), Rank: r.Target.Rank}
 	state.Epoch = r.Window.Start.UTC().Format(time.RFC3339Nano)
 	state.Seconds = r.Window.Duration.Seconds()
 	for i := range r.Calls {
@@ -170,7 +171,7 @@ func (state *liveState) addSpans(r *recording.Recording) {
 	for i := len(last) - 1; i >= 0; i-- {
 		s := &last[i]
 		row := liveSpan{
-			Stage: stageName(r.Paths[s.Path].Names), Thread: r.Threads[s.Thread].Name,
+			Stage: stageName(r.Paths[s.Path].Names), Thread: report.Printable(r.Threads[s.Thread].Name),
 			Ended: seconds(s.BeginNS + s.WallNS - min(r.Window.StartNS, s.BeginNS+s.WallNS)),
 			Wall:  seconds(s.WallNS), Child: seconds(s.ChildNS), Partial: s.Partial, Parts: map[string]float64{},
 		}

@@ -8,6 +8,7 @@ import (
 
 	"stageprof/correlate"
 	"stageprof/recording"
+	"stageprof/report"
 )
 
 // described is a family's name, help and label names.
@@ -112,7 +113,7 @@ func collectTarget(send sender, r *recording.Recording, up bool) {
 	}
 	send(inFlight, prometheus.GaugeValue, float64(running))
 	if up {
-		send(targetInfo, prometheus.GaugeValue, 1, strconv.Itoa(r.Target.PID), r.Target.Comm, strconv.Itoa(r.Target.Rank))
+		send(targetInfo, prometheus.GaugeValue, 1, strconv.Itoa(r.Target.PID), report.Printable(r.Target.Comm), strconv.Itoa(r.Target.Rank))
 		send(kernel, prometheus.GaugeValue, float64(r.Overhead.KernelBytes))
 	}
 }

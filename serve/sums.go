@@ -6,6 +6,7 @@ import (
 
 	"stageprof/correlate"
 	"stageprof/recording"
+	"stageprof/report"
 )
 
 // family is one counter with all its label values.
@@ -28,7 +29,8 @@ const (
 	families
 )
 
-// labels are the values of a series, as many as its family has.
+// labels are the values of a series, as many as its family has. Those that the
+// target chose are printable: metrics are read on terminals, too.
 type labels [4]string
 
 // maxSeries bounds the series of a family: what does not fit is counted without
@@ -115,7 +117,7 @@ func totals(l *correlate.Ledger) (t [families]map[labels]float64) {
 	}
 	for i := range l.Calls {
 		c := &l.Calls[i]
-		key := labels{stageName(c.Path.Names), c.Symbol, string(c.GIL), string(c.Attribution)}
+		key := labels{stageName(c.Path.Names), report.Printable(c.Symbol), string(c.GIL), string(c.Attribution)}
 		add(driverCalls, key, float64(c.Count))
 		add(driverSeconds, key, seconds(c.WallNS))
 		add(driverCPUSeconds, key, seconds(c.CPUNS))
@@ -167,7 +169,7 @@ func stageName(names []string) string {
 	if len(names) == 0 {
 		return noStage
 	}
-	return strings.ToValidUTF8(strings.Join(names, "/"), "\uFFFD")
+	return report.Printable(strings.Join(names, "/"))
 }
 
 // parts are what a thread's time goes to, under the names that labels have.

@@ -153,14 +153,24 @@ func (p *Process) openVerified(root *os.File, name string, m Mapping) (*File, er
 	}
 	handle := os.NewFile(uintptr(fd), name)
 	defer handle.Close()
+	other := fmt.Errorf("%w: another file is at its path now", ErrFileGone)
+	// The handle has done nothing to the file yet. Only the one with the mapped
+	// file's number is opened; whoever can write to the path chooses what is there.
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("stat %q: %w", name, err)
+	}
+	if st.Ino != m.Inode {
+		return nil, other
+	}
 	f, err := reopen(handle)
 	if err != nil {
 		return nil, err
 	}
-	if (fileID{f.dev, f.inode} == m.id()) || f.inode == m.Inode && p.sameContent(f, m) {
+	if (fileID{f.dev, f.inode} == m.id()) || p.sameContent(f, m) {
 		return f, nil
 	}
-	return nil, errors.Join(fmt.Errorf("%w: another file is at its path now", ErrFileGone), f.Close())
+	return nil, errors.Join(other, f.Close())
 }
 
 // reopen turns a handle, which can be had for anything without side effects, into a readable

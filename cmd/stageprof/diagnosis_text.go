@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"stageprof/report"
 )
 
 func (d *diagnosis) writeJSON(w io.Writer) error {
@@ -33,11 +35,16 @@ func (d *diagnosis) writeText(w io.Writer) error {
 	return err
 }
 
-// columns prints rows of cells below each other, indented.
+// columns prints rows of cells below each other, indented. Cells may hold texts
+// that the target chose.
 func columns(w io.Writer, rows [][]string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(t, "  "+strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = report.Printable(cell)
+		}
+		fmt.Fprintln(t, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 	}
 	t.Flush()
 }
@@ -85,7 +92,7 @@ func (d *diagnosis) writeGPUs(w io.Writer) {
 func gibibytes(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
 func (p *process) writeText(w io.Writer) {
-	fmt.Fprintf(w, "\nProcess %d (%s)\n", p.PID, p.Comm)
+	fmt.Fprintf(w, "\nProcess %d (%s)\n", p.PID, report.Printable(p.Comm))
 	rows := [][]string{
 		{"executable", p.Exe},
 		{"command", strings.Join(p.Cmdline, " ")},
@@ -124,10 +131,10 @@ func (p *process) writeText(w io.Writer) {
 		d.writeText(w)
 	}
 	if p.CostNote != "" {
-		fmt.Fprintf(w, "\nThe cost of a call is not known: %s\n", p.CostNote)
+		fmt.Fprintf(w, "\nThe cost of a call is not known: %s\n", report.Printable(p.CostNote))
 	}
 	if len(p.Absent) > 0 {
-		fmt.Fprintf(w, "\nSelected, but not in the driver: %s\n", strings.Join(p.Absent, " "))
+		fmt.Fprintf(w, "\nSelected, but not in the driver: %s\n", report.Printable(strings.Join(p.Absent, " ")))
 	}
 }
 
@@ -166,7 +173,7 @@ func (l library) String() string {
 }
 
 func (d *driver) writeText(w io.Writer) {
-	fmt.Fprintf(w, "\nDriver %s", d.library)
+	fmt.Fprintf(w, "\nDriver %s", report.Printable(d.library.String()))
 	if d.Version != "" {
 		fmt.Fprintf(w, ", version %s", d.Version)
 	}
@@ -196,7 +203,7 @@ func (d *diagnosis) writeVerdict(w io.Writer) {
 	switch {
 	case !d.Works:
 		for _, problem := range d.Problems {
-			fmt.Fprintf(w, "Problem: %s\n", problem)
+			fmt.Fprintf(w, "Problem: %s\n", printableLines(problem))
 		}
 	case d.Process == nil:
 		fmt.Fprintln(w, "record can work here; --pid says what it would do to a process")

@@ -11,6 +11,7 @@ import (
 	"stageprof/agent"
 	"stageprof/agent/calibrate"
 	"stageprof/agent/probe"
+	"stageprof/report"
 )
 
 // functionOffer is a function that record could follow.
@@ -73,7 +74,7 @@ func functionCost(ctx context.Context) (calibrate.FunctionCost, error) {
 
 func (p *process) writeFunctions(w io.Writer) {
 	if len(p.Allocations) > 0 {
-		fmt.Fprintf(w, "\nAllocations (--allocations): %s\n", strings.Join(p.Allocations, ", "))
+		fmt.Fprintf(w, "\nAllocations (--allocations): %s\n", report.Printable(strings.Join(p.Allocations, ", ")))
 	}
 	if len(p.Functions) == 0 {
 		return

@@ -191,11 +191,12 @@ func (c *serveConfig) run(parent context.Context, stderr io.Writer) error {
 
 // open finds the process and attaches to it.
 func (c *serveConfig) open(log *slog.Logger) serve.Opener {
+	var finder agent.Finder
 	return func(ctx context.Context) (serve.Session, error) {
 		config := c.Agent.Config
 		config.Log, config.Version, config.Command = log, versionString(), os.Args
 		if c.pattern != nil {
-			pid, err := agent.Find(c.pattern, c.uid)
+			pid, err := finder.Find(ctx, c.pattern, c.uid)
 			if errors.Is(err, agent.ErrNoMatch) || errors.Is(err, agent.ErrManyMatch) {
 				return nil, fmt.Errorf("%w: %w", serve.ErrNoTarget, err)
 			}
