@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -27,9 +28,10 @@ type Feature struct {
 }
 
 // Features probes this kernel and the rights of this process by trying, not by
-// comparing versions.
-func Features() []Feature {
-	features := append(privileges(), kernelFeatures()...)
+// comparing versions. They are those for recording the process pid, or any if
+// that is 0.
+func Features(pid int) []Feature {
+	features := append(privileges(pid), kernelFeatures()...)
 	for _, f := range features {
 		if f.Required && !f.Present {
 			return features // the programs could not be tried
@@ -75,6 +77,8 @@ func feature(name string, required bool, err error, absent string) Feature {
 	f := Feature{Name: name, Present: err == nil, Required: required}
 	switch {
 	case err == nil:
+	case errors.Is(err, os.ErrPermission):
+		f.Detail = "can't be tried without the privileges"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		f.Detail = absent
 	default:
@@ -88,27 +92,45 @@ func haveBTF() error {
 	return err
 }
 
-func privileges() []Feature {
-	have := effectiveCapabilities()
-	capability := func(name string, bit int, why string) Feature {
-		f := Feature{Name: name, Required: true, Privilege: true,
-			Present: have&(1<<bit) != 0 || bit != unix.CAP_SYS_PTRACE && have&(1<<unix.CAP_SYS_ADMIN) != 0}
-		if !f.Present {
-			f.Detail = why + ": run as root, or grant " + name
-		}
-		return f
-	}
+// privileges are the rights that take effect for every target. What a single
+// file of a target takes beyond them is told when it can't be opened.
+func privileges(pid int) []Feature {
 	namespace := Feature{Name: "host pid namespace", Required: true, Privilege: true, Present: inHostPIDNamespace(),
 		Detail: "process ids in BPF are the host's: run on the host, or in a container with the host's pid namespace"}
 	if namespace.Present {
 		namespace.Detail = ""
 	}
-	return []Feature{
-		capability("CAP_BPF", unix.CAP_BPF, "needed to load programs"),
-		capability("CAP_PERFMON", unix.CAP_PERFMON, "needed to attach probes"),
-		capability("CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, "needed to read the target's memory and the files it has mapped"),
+	features := []Feature{
+		capability("CAP_BPF", "needed to load programs", unix.CAP_BPF, unix.CAP_SYS_ADMIN),
+		capability("CAP_PERFMON", "needed to attach probes", unix.CAP_PERFMON, unix.CAP_SYS_ADMIN),
+		capability("CAP_SYS_PTRACE", "needed to read the memory and the mapped files of another user's process", unix.CAP_SYS_PTRACE),
 		namespace,
 	}
+	ptrace := &features[2]
+	ptrace.Required = pid != 0 && !ptrace.Present && memoryDenied(pid)
+	return features
+}
+
+// capability is a capability that any of some bits gives.
+func capability(name, why string, bits ...int) Feature {
+	have := effectiveCapabilities()
+	f := Feature{Name: name, Required: true, Privilege: true,
+		Present: slices.ContainsFunc(bits, func(bit int) bool { return have&(1<<bit) != 0 })}
+	if !f.Present {
+		f.Detail = why + ": run as root, or grant " + name
+	}
+	return f
+}
+
+// memoryDenied tries what the kernel says to reading a process's memory: that
+// takes no capability if it is of the same user, has no capabilities of its own,
+// and no security module objects.
+func memoryDenied(pid int) bool {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, os.ErrPermission)
 }
 
 func effectiveCapabilities() uint64 {
@@ -131,12 +153,12 @@ func inHostPIDNamespace() bool {
 
 // checkFeatures returns one error that names everything that is required and
 // missing, wrapping ErrPrivileges or ErrKernel.
-func checkFeatures() error {
+func checkFeatures(pid int) error {
 	// Without the privileges, probing the kernel would only tell of them.
 	for _, check := range []struct {
 		probe func() []Feature
 		kind  error
-	}{{privileges, ErrPrivileges}, {kernelFeatures, ErrKernel}} {
+	}{{func() []Feature { return privileges(pid) }, ErrPrivileges}, {kernelFeatures, ErrKernel}} {
 		var missing []string
 		for _, f := range check.probe() {
 			if f.Required && !f.Present {

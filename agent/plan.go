@@ -27,6 +27,7 @@ type Plan struct {
 	Python   gil.Plan
 	Stacks   string // why Python stacks can't be read, "" if they can or there is no Python
 	Drivers  []DriverPlan
+	NoDriver error               // why there is none, wraps ErrNoDriver
 	Markers  []target.Image      // mapped marker libraries
 	Sources  map[string][]string // by Inspect: files that offer other stage sources, see Sources
 	Absent   []string            // known and selected spellings that no driver has, sorted
@@ -99,6 +100,9 @@ func newPlan(process *target.Process, probes string) (*Plan, error) {
 	}
 	if plan.Markers, err = process.MarkerLibs(); err != nil {
 		return nil, fmt.Errorf("looking for stage markers: %w", err)
+	}
+	if len(plan.Drivers) == 0 {
+		plan.NoDriver = errNoDriver(process)
 	}
 	plan.Absent = plan.absent()
 	plan.Warnings = plan.warnings(process)
@@ -187,8 +191,14 @@ func (p *Plan) stepped() int {
 	return n
 }
 
-// errNoDriver explains what is mapped instead of a driver.
+// errNoDriver explains what is mapped instead of a driver, or why that can't be
+// told.
 func errNoDriver(process *target.Process) error {
+	for _, s := range process.Skipped() {
+		if strings.HasPrefix(path.Base(s.Path), "libcuda.so") {
+			return fmt.Errorf("%w that could be examined: %w", ErrNoDriver, s.Err)
+		}
+	}
 	mappings, err := process.Mappings()
 	if err != nil {
 		return errors.Join(ErrNoDriver, err)

@@ -99,7 +99,7 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := checkFeatures(); err != nil {
+	if err := checkFeatures(config.PID); err != nil {
 		return nil, err
 	}
 	s := &Session{
@@ -166,7 +166,7 @@ func (s *Session) makePlan(ctx context.Context) (err error) {
 			break
 		}
 		if !s.config.Wait {
-			return errNoDriver(s.process)
+			return s.plan.NoDriver
 		}
 		if err := s.waitForDriver(ctx); err != nil {
 			return err

@@ -109,7 +109,7 @@ type site struct {
 // command line.
 func diagnose(ctx context.Context, c *doctorConfig) (*diagnosis, error) {
 	d := &diagnosis{Version: versionString(), Kernel: kernelRelease(), Arch: runtime.GOARCH, Problems: []string{}}
-	for _, f := range agent.Features() {
+	for _, f := range agent.Features(c.PID) {
 		d.Features = append(d.Features, feature{f.Name, f.Present, f.Required, f.Privilege, f.Detail})
 		if f.Required && !f.Present {
 			d.Problems = append(d.Problems, f.Name+" is missing: "+f.Detail)
@@ -160,7 +160,7 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 	}
 	switch n := d.Process.sites(); {
 	case len(plan.Drivers) == 0:
-		d.Problems = append(d.Problems, "the process has mapped no CUDA driver (record --wait waits for it)")
+		d.Problems = append(d.Problems, plan.NoDriver.Error())
 	case n == 0:
 		d.Problems = append(d.Problems, fmt.Sprintf("the driver exports none of the functions of --probes %s", c.Probes))
 	case len(d.Problems) == 0:

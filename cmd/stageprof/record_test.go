@@ -32,8 +32,17 @@ type running struct {
 // files named in args are in a folder of its own.
 func startRecord(t *testing.T, pid int, args ...string) *running {
 	t.Helper()
-	args = append([]string{"record", "--pid", strconv.Itoa(pid), "--ready-file", "ready"}, args...)
-	r := &running{cmd: command(t, args...), exited: make(chan struct{})}
+	return attach(t, command(t, recordArgs(pid, args...)...))
+}
+
+func recordArgs(pid int, more ...string) []string {
+	return append([]string{"record", "--pid", strconv.Itoa(pid), "--ready-file", "ready"}, more...)
+}
+
+// attach starts a command of recordArgs and returns when its probes are live.
+func attach(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{cmd: cmd, exited: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
