@@ -22,12 +22,13 @@ a condition of --fail-if is met.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		SuggestionsMinimumDistance: 2,
+		DisableAutoGenTag:          true, // of manual pages: it has the day on which they were made
 
 		SilenceErrors: true, // run tells them
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newVersionCmd())
+	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
 	return root
 }
 
