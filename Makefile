@@ -20,7 +20,7 @@ all: stageprof sim marker python ## build everything: bin/stageprof and build/ (
 .PHONY: help
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
-	@echo 'variables: PYTHON=python3 TORCH=2.6.0 (for *-torch) CGO_ENABLED=0 (without NVML) TESTFLAGS='
+	@echo 'variables: PYTHON=python3 TORCH=2.6.0 (for *-torch) VARIANTS=amd64 (for dist) CGO_ENABLED=0 (without NVML) TESTFLAGS='
 
 .PHONY: stageprof
 stageprof: ## bin/stageprof
@@ -72,6 +72,16 @@ test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 test-kernels: all ## the end-to-end tests on other kernels, emulated; KERNELS='6.1 6.12'
 	$(NEED) qemu busybox cpio
 	@scripts/kernels/run.sh $(KERNELS)
+
+.PHONY: dist
+dist: ## what a release consists of, for amd64 and arm64: build/dist
+	$(NEED) go git
+	@scripts/dist.sh
+
+.PHONY: test-dist
+test-dist: all ## a release for this machine: the same bytes twice, and they work
+	$(NEED) go git
+	@scripts/test-dist.sh
 
 .PHONY: lint
 lint: ## formatting and static checks of Go, C, shell and Python

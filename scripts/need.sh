@@ -47,9 +47,12 @@ packages() {
     libbpf-headers) echo libbpf-dev ;;
     bpftool) bpftool_package ;;
     unshare) echo util-linux ;;
+    systemd-analyze) echo systemd ;;
     qemu) echo qemu-system-x86 ;;
     busybox) echo busybox-static ;;
     browser) echo chromium-headless-shell ;;
+    aarch64-linux-gnu-gcc) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
+    x86_64-linux-gnu-gcc) echo gcc-x86-64-linux-gnu libc6-dev-amd64-cross ;;
     *) echo "$1" ;;
     esac
 }
