@@ -406,9 +406,9 @@ func (d *interval) callsWithout(calls, before []recording.SpanCall) []recording.
 	return rest
 }
 
-// partsWithout subtracts part by part. What a thread was doing up to a snapshot is
-// known for certain only later: where a part has shrunk since, the largest one
-// makes up for it, so that the sum is exact.
+// partsWithout subtracts part by part. No part shrinks from snapshot to snapshot.
+// Should one do it all the same, the largest one makes up for it, so that the sum
+// is exact.
 func partsWithout(p, q recording.Parts) recording.Parts {
 	var missing uint64
 	largest := &p.RunningNS
@@ -534,8 +534,8 @@ func (d *interval) subtractStages() error {
 	return nil
 }
 
-// isOutside tells whether the row is of the time outside any stage, of which a
-// snapshot knows the last moments for certain only later.
+// isOutside tells whether the row is of the time outside any stage, which has no
+// spans.
 func isOutside(s *recording.Stage, x *index) bool { return len(x.Paths[s.Path].Names) == 0 }
 
 func isEmpty(s *recording.Stage) bool {
