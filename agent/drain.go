@@ -36,6 +36,11 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		}
 	}
 	detached := s.quiesce()
+	if s.config.Live {
+		if err := s.retire(); err != nil {
+			return nil, err
+		}
+	}
 	unseeded, err := s.unseeded()
 	if err != nil {
 		return nil, err

@@ -126,14 +126,22 @@ func (s *Session) retire() error {
 	if err := r.takeThreads(s.objects.Threads, ended); err != nil {
 		return err
 	}
-	if r.single() <= maxRetired && len(r.serials) <= maxRetired {
+	if !r.tooMany() {
 		return nil
 	}
 	if err := s.spans.read(); err != nil { // spans need the names of their threads
 		return err
 	}
-	return s.samples.fold(r.fold(s.spans.threads()))
+	inUse := s.spans.threads()
+	for r.tooMany() && len(r.serials) > 0 {
+		if err := s.samples.fold(r.fold(inUse)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func (r *retired) tooMany() bool { return r.single() > maxRetired || len(r.serials) > maxRetired }
 
 // takeThreads takes the threads themselves, whose rows have all been taken.
 func (r *retired) takeThreads(m *ebpf.Map, ended map[uint32]bpf.ProbeThreadInfo) error {

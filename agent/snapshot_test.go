@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,15 @@ func timesOf(r *recording.Recording) map[string]stageTimes {
 		sum := sums[k]
 		sum.Spans--
 		sums[k] = sum
+	}
+	return sums
+}
+
+// timesByPath is timesOf for all threads together.
+func timesByPath(r *recording.Recording) map[string]stageTimes {
+	sums := map[string]stageTimes{}
+	for key, s := range timesOf(r) {
+		addTimes(sums, key[strings.Index(key, "["):], s)
 	}
 	return sums
 }
@@ -297,17 +307,24 @@ func TestEndedThreadsAreFolded(t *testing.T) {
 	l := openLive(t, p.PID)
 	p.Ready()
 	before := l.snapshot()
-	sums := counts(before).By(simtest.BySymbol)
-	final := l.finish(func(r *recording.Recording) {
-		for k, n := range counts(l.since(before, r)).By(simtest.BySymbol) {
+	sums, times := counts(before).By(simtest.BySymbol), timesByPath(before)
+	add := func(r *recording.Recording) {
+		part := l.since(before, r)
+		expectParts(t, part)
+		for k, n := range counts(part).By(simtest.BySymbol) {
 			sums.Add(k, n)
 		}
+		for path, s := range timesByPath(part) {
+			addTimes(times, path, s)
+		}
 		before = r
-	})
-	for k, n := range counts(l.since(before, final)).By(simtest.BySymbol) {
-		sums.Add(k, n)
 	}
+	final := l.finish(add)
+	add(final)
 	p.Wait()
+	if diff := cmp.Diff(timesByPath(final), times); diff != "" {
+		t.Errorf("times of stages (-the recording +the sum of its intervals):\n%s", diff)
+	}
 	truth := p.Truth().Counts().By(simtest.BySymbol)
 	for what, got := range map[string]simtest.Counts{"the recording": counts(final).By(simtest.BySymbol), "the sum of its intervals": sums} {
 		if diff := simtest.Diff(truth, got); diff != "" {
@@ -324,7 +341,7 @@ func TestEndedThreadsAreFolded(t *testing.T) {
 			}
 		}
 	}
-	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 3*2048 {
+	if ended != threads || folded == 0 || len(final.Calls)+len(final.Stages) > 2048+100 {
 		t.Errorf("%d threads' stages, %d of them folded, in %d and %d rows", ended, folded, len(final.Calls), len(final.Stages))
 	}
 }
