@@ -63,6 +63,12 @@ type Config struct {
 	// with Snapshot. Of the single spans the latest are kept instead of the
 	// first, and only the sum of threads that ended long ago, see doc.go.
 	Live bool
+	// Timeline asks for the single events of the window's last part of this
+	// length; 0: none. Not in a window that is looked at while it is open.
+	Timeline time.Duration
+	// TimelineRoom is the size of their ring buffer in bytes, a power of two of
+	// at least a page; 0: as much as the highest rate of calls needs.
+	TimelineRoom int
 	// NoSyncDebt leaves out whose work waits were for: launches cost less then.
 	NoSyncDebt bool
 
@@ -111,6 +117,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Duration > MaxDuration {
 		return fmt.Errorf("%w: duration %v is longer than %v", ErrUsage, c.Duration, MaxDuration)
+	}
+	if err := c.validateTimeline(); err != nil {
+		return err
 	}
 	if c.Probes == "" {
 		c.Probes = "default"

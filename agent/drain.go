@@ -181,7 +181,7 @@ func (d *drain) run() error {
 	d.byNames, d.rowOf = map[string]int{}, map[stageID]int{}
 	d.regions, d.hits = d.newRegionTable(), hits{}
 	for _, step := range []func() error{
-		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addDebts, d.addStages, d.addSpans, d.addOpen, d.addRegionTimes,
+		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addDebts, d.addStages, d.addSpans, d.addTimeline, d.addOpen, d.addRegionTimes,
 		d.addAllocations,
 	} {
 		if err := step(); err != nil {
@@ -559,6 +559,8 @@ func (d *drain) cut(s *recording.Span) {
 		d.r.Open = append(d.r.Open, *s)
 	case s.Thread >= 0:
 		d.r.Spans = append(d.r.Spans, *s)
+	case d.r.Timeline != nil:
+		d.r.Timeline.Spans = append(d.r.Timeline.Spans, *s)
 	}
 }
 

@@ -106,6 +106,12 @@ func TestEveryStateHasAWord(t *testing.T) {
 			t.Errorf("kind of debt %d has no word", kind)
 		}
 	}
+	for part := range bpf.ProbePartPARTS {
+		onCPU := part == bpf.ProbePartPART_RUNNING || part == bpf.ProbePartPART_CUDA_CPU || part == bpf.ProbePartPART_CUDA_BLOCKED
+		if (offStates[part] == "") != onCPU {
+			t.Errorf("part %d has the word %q off the CPU", part, offStates[part])
+		}
+	}
 	if gilStates[bpf.ProbeGilStateGIL_HELD] != recording.GILHeld || attributions[bpf.ProbeAttributionATTRIBUTION_OWN] != recording.AttributionOwn {
 		t.Error("words are mixed up")
 	}
@@ -123,7 +129,7 @@ func TestLayouts(t *testing.T) {
 		"span_record": bpf.ProbeSpanRecord{}, "stage_row": bpf.ProbeStageRow{}, "thread_info": bpf.ProbeThreadInfo{}, "thread_state": bpf.ProbeThreadState{},
 		"allocation_key": bpf.ProbeAllocationKey{}, "allocation_row": bpf.ProbeAllocationRow{}, "function": bpf.ProbeFunction{}, "region_key": bpf.ProbeRegionKey{}, "region_row": bpf.ProbeRegionRow{},
 		"stream_key": bpf.ProbeStreamKey{}, "stream_log": bpf.ProbeStreamLog{}, "event_point": bpf.ProbeEventPoint{},
-		"debt_key": bpf.ProbeDebtKey{}, "debt_row": bpf.ProbeDebtRow{},
+		"call_event": bpf.ProbeCallEvent{}, "off_event": bpf.ProbeOffEvent{}, "wait_event": bpf.ProbeWaitEvent{}, "debt_key": bpf.ProbeDebtKey{}, "debt_row": bpf.ProbeDebtRow{},
 	}
 	for name, value := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -60,6 +60,9 @@ func (s *Session) load() error {
 	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
 		return fmt.Errorf("switching sync debt: %w", err)
 	}
+	if err := s.prepareTimeline(spec); err != nil {
+		return err
+	}
 	if err := bpf.LoadSelected(spec, &s.objects, s.programs()...); err != nil {
 		return fmt.Errorf("loading the programs: %w", err)
 	}
@@ -71,7 +74,7 @@ func (s *Session) load() error {
 	if s.samples, err = newSampleReader(s.objects.PythonSamples); err != nil {
 		return err
 	}
-	return errors.Join(s.setMatches(), s.setPython())
+	return errors.Join(s.openTimeline(), s.setMatches(), s.setPython())
 }
 
 // setPython tells the kernel side how to read the interpreter that the plan is

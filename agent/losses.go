@@ -83,6 +83,14 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "the kernel had no memory for a thread's waits: they are missing from the sync debt"},
 	bpf.ProbeCounterLOST_DEBT_ROW: {Reason: "debt_rows_full", Kind: "other",
 		Help: "the table of sync debt is full: parts of waits are missing from it"},
+	bpf.ProbeCounterLOST_TIMELINE_CALL: {Reason: "timeline_calls_full", Kind: "other",
+		Help: "the ring buffer was full: the calls are in the totals, but not in the timeline; --probes with fewer functions helps"},
+	bpf.ProbeCounterLOST_TIMELINE_CUT: {Reason: "timeline_cut_calls_full", Kind: "other",
+		Help: "the ring buffer was full: calls in which their thread ended are not in the timeline"},
+	bpf.ProbeCounterLOST_TIMELINE_OFF: {Reason: "timeline_off_full", Kind: "other",
+		Help: "the ring buffer was full: times off the CPU are missing from the timeline, where they look like running"},
+	bpf.ProbeCounterLOST_TIMELINE_WAIT: {Reason: "timeline_waits_full", Kind: "other",
+		Help: "the ring buffer was full: what some waits were for is missing from the timeline"},
 }
 
 // Losses that are known only in user space.

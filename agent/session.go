@@ -57,8 +57,9 @@ type Session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
-	samples      *sampleReader // of Python stacks
-	stacksReason string        // why there are none, if they were asked for
+	samples      *sampleReader   // of Python stacks
+	timeline     *timelineReader // nil when none is asked for
+	stacksReason string          // why there are none, if they were asked for
 	retired      retired
 	latest       latest
 	names        *images // the target's mapped files, for the addresses of callers
@@ -251,6 +252,8 @@ func (s *Session) Close() error {
 		err = errors.Join(err, s.samples.close())
 		s.samples = nil
 	}
+	err = errors.Join(err, s.timeline.close())
+	s.timeline = nil
 	err = errors.Join(err, s.objects.Close())
 	if s.names != nil {
 		err = errors.Join(err, s.names.close())

@@ -29,7 +29,8 @@ type spanReader struct {
 	record  ringbuf.Record
 	latest  bool // the latest are kept, not the first
 	kept    []span
-	dropped uint64 // that did not fit
+	dropped uint64           // that did not fit
+	later   *eventList[span] // of a timeline: those that are not kept; nil: they are forgotten
 }
 
 // span is a record in as little memory as it takes.
@@ -76,8 +77,11 @@ func (r *spanReader) read() error {
 }
 
 func (r *spanReader) keep() error {
-	if !r.latest && len(r.kept) >= maxSpans {
+	full := !r.latest && len(r.kept) >= maxSpans
+	if full {
 		r.dropped++
+	}
+	if full && r.later == nil {
 		return nil
 	}
 	if len(r.record.RawSample) < int(unsafe.Sizeof(bpf.ProbeSpanRecord{})) {
@@ -96,6 +100,10 @@ func (r *spanReader) keep() error {
 	}
 	for _, c := range calls {
 		s.calls = append(s.calls, spanCall{c.Symbol, c.Gil, c.Count, c.Cpu, c.Blocked})
+	}
+	if r.later != nil && (full || s.thread == processThread) {
+		r.later.add(s)
+		return nil
 	}
 	r.kept = append(r.kept, s)
 	if r.latest && len(r.kept) >= 2*maxLatestSpans {

@@ -93,7 +93,7 @@ func (w *watcher) look() (recording.WindowEnd, error) {
 	if execed, err := w.execed(); err != nil || execed {
 		return recording.EndExec, err
 	}
-	if err := errors.Join(w.spans.read(), w.samples.read()); err != nil {
+	if err := errors.Join(w.spans.read(), w.samples.read(), w.timeline.read()); err != nil {
 		return "", err
 	}
 	if err := w.lookForLibraries(); err != nil {

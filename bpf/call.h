@@ -172,7 +172,22 @@ static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *
     else
         count(LOST_ROW);
     debt_leave(state, wall, call_failed(ctx));
-    return row ? python_weight(row, wall) : 0;
+    if (!row)
+        return 0;
+    if (timeline)
+        timeline_call(state, wall, off, PT_REGS_RC(ctx), call_stream(state));
+    return python_weight(row, wall);
+}
+
+/* The thread ends inside the call. */
+static __always_inline void call_cut(struct thread_state *state, u64 now)
+{
+    u64 wall = now - state->begin, off = state->off_total - state->off_base;
+
+    count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
+    if (timeline && now >= state->begin)
+        timeline_call(state, wall, off < wall ? off : wall, RESULT_NONE, 0);
+    state->sp = 0;
 }
 
 static __always_inline void call_leave(struct pt_regs *ctx, u64 now)

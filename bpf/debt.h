@@ -222,8 +222,8 @@ static __always_inline struct stream_segment *segment_at(struct stream_log *log,
 }
 
 /* A run of operations of a stage, or, with `until`, a point at which the stream
- * waits for another one. */
-static __always_inline void segment_add(struct stream_log *log, u32 path, u32 other, u64 until)
+ * waits for another one. Returns how many the stream had before it. */
+static __always_inline u64 segment_add(struct stream_log *log, u32 path, u32 other, u64 until)
 {
     struct stream_segment *segment = segment_at(log, __sync_fetch_and_add(&log->len, 1));
 
@@ -231,6 +231,7 @@ static __always_inline void segment_add(struct stream_log *log, u32 path, u32 ot
     segment->other = other;
     segment->until = until;
     segment->begin = __sync_fetch_and_add(&log->enqueued, 1);
+    return segment->begin;
 }
 
 /* ---- captures: work that goes into a graph instead of a stream ---------------- */
@@ -274,14 +275,17 @@ static __always_inline void enqueue(struct thread_state *state)
 {
     struct stream_log *log = stream_of_call(state);
     struct stream_segment *last;
+    u64 before;
 
     if (!log || is_captured(log))
         return;
     last = segment_at(log, log->len - 1);
     if (log->len && last->path == state->path && !last->until)
-        __sync_fetch_and_add(&log->enqueued, 1);
+        before = __sync_fetch_and_add(&log->enqueued, 1);
     else
-        segment_add(log, state->path, 0, 0);
+        before = segment_add(log, state->path, 0, 0);
+    if (timeline)
+        state->debt.operation = before + 1;
 }
 
 static __always_inline void event_record(struct thread_state *state)
@@ -605,6 +609,8 @@ static __always_inline void debt_enter(struct pt_regs *ctx, struct thread_state 
     if (!debt->call)
         return;
     role = DEBT_ROLE(debt->call);
+    if (timeline)
+        debt->operation = 0;
     debt->event = argument(ctx, role == DEBT_FOLLOW_EVENT ? 2 : 1);
     debt->stream = stream_argument(ctx, DEBT_STREAM(debt->call));
     if (is_wait(role)) {
@@ -632,6 +638,8 @@ static __always_inline void wait_leave(struct thread_state *state, u64 wall, boo
     if (failed)
         return;
     wait_over(wait);
+    if (timeline)
+        timeline_waits(state, wait, wall);
     if (!wait->unseen || DEBT_ROLE(state->debt.call) != DEBT_WAIT_STREAM)
         return;
     log = stream_of_call(state);
@@ -708,6 +716,26 @@ static __always_inline void debt_leave(struct thread_state *state, u64 wall, boo
         enqueue(state);
     else
         debt_success(state);
+}
+
+/* The number of the stream that the call in progress is about, + 1; 0: it has none,
+ * or none that is known. */
+static __always_inline u32 call_stream(struct thread_state *state)
+{
+    if (!sync_debt)
+        return 0;
+    switch (DEBT_ROLE(state->debt.call)) {
+    case DEBT_ENQUEUE:
+    case DEBT_WAIT_STREAM:
+    case DEBT_WAIT_COPY:
+    case DEBT_RECORD_EVENT:
+    case DEBT_FOLLOW_EVENT:
+    case DEBT_ASK_STREAM:
+    case DEBT_BEGIN_CAPTURE:
+    case DEBT_END_CAPTURE:
+        return stream_find(state, false);
+    }
+    return 0;
 }
 
 /* ---- calls that are seen whether or not they are timed ----------------------------- */

@@ -18,6 +18,7 @@
 
 #include "offcpu.h"
 #include "thread.h"
+#include "timeline.h"
 
 static __always_inline struct open_stage *stage_at(struct thread_state *state, u32 depth)
 {
@@ -178,12 +179,16 @@ static __always_inline void off_until(struct thread_state *state, u64 now, bool 
 static __always_inline void switched_in(struct thread_state *state)
 {
     bool in_program = is_changing(state);
+    u64 now;
 
     if (!state->off_since)
         return;
     if (!in_program)
         change_begin(state);
-    off_until(state, bpf_ktime_get_ns(), in_program);
+    now = bpf_ktime_get_ns();
+    off_until(state, now, in_program);
+    if (timeline && !state->ended)
+        timeline_off(state, now, in_program);
     state->off_since = 0;
     state->woken = 0;
     if (!in_program)

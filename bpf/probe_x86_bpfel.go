@@ -54,6 +54,23 @@ const (
 	ProbeAutogradAUTOGRAD_EVALUATE ProbeAutograd = 1
 )
 
+type ProbeCallEvent struct {
+	_           structs.HostLayout
+	Kind        uint32
+	Thread      uint32
+	Begin       uint64
+	Wall        uint64
+	Cpu         uint64
+	Size        uint64
+	Operation   uint64
+	Path        uint32
+	Result      uint32
+	Stream      uint32
+	Symbol      uint16
+	Gil         uint8
+	Attribution uint8
+}
+
 type ProbeCallKey struct {
 	_           structs.HostLayout
 	Caller      uint64
@@ -120,7 +137,11 @@ const (
 	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 37
 	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 38
 	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 39
-	ProbeCounterCOUNTERS             ProbeCounter = 40
+	ProbeCounterLOST_TIMELINE_CALL   ProbeCounter = 40
+	ProbeCounterLOST_TIMELINE_CUT    ProbeCounter = 41
+	ProbeCounterLOST_TIMELINE_OFF    ProbeCounter = 42
+	ProbeCounterLOST_TIMELINE_WAIT   ProbeCounter = 43
+	ProbeCounterCOUNTERS             ProbeCounter = 44
 )
 
 type ProbeDebtKey struct {
@@ -193,6 +214,14 @@ type ProbeDebtWait struct {
 		Pad        uint32
 	}
 }
+
+type ProbeEventKind uint32
+
+const (
+	ProbeEventKindEVENT_CALL ProbeEventKind = 0
+	ProbeEventKindEVENT_OFF  ProbeEventKind = 1
+	ProbeEventKindEVENT_WAIT ProbeEventKind = 2
+)
 
 type ProbeEventPoint struct {
 	_        structs.HostLayout
@@ -271,6 +300,20 @@ type ProbeNameMatch struct {
 	Start  uint16
 	Accept uint16
 	Next   [16384]uint16
+}
+
+type ProbeOffEvent struct {
+	_      structs.HostLayout
+	Kind   uint32
+	Thread uint32
+	Begin  uint64
+	Woken  uint64
+	End    uint64
+	Part   uint8
+	InCall uint8
+	Cut    uint8
+	Pad    uint8
+	Pad2   uint32
 }
 
 type ProbeOpenStage struct {
@@ -525,6 +568,48 @@ type ProbeSharedTypes struct {
 			Copy        uint32
 		}
 	}
+	EventKind uint32
+	_         [4]byte
+	CallEvent struct {
+		_           structs.HostLayout
+		Kind        uint32
+		Thread      uint32
+		Begin       uint64
+		Wall        uint64
+		Cpu         uint64
+		Size        uint64
+		Operation   uint64
+		Path        uint32
+		Result      uint32
+		Stream      uint32
+		Symbol      uint16
+		Gil         uint8
+		Attribution uint8
+	}
+	OffEvent struct {
+		_      structs.HostLayout
+		Kind   uint32
+		Thread uint32
+		Begin  uint64
+		Woken  uint64
+		End    uint64
+		Part   uint8
+		InCall uint8
+		Cut    uint8
+		Pad    uint8
+		Pad2   uint32
+	}
+	WaitEvent struct {
+		_      structs.HostLayout
+		Kind   uint32
+		Thread uint32
+		Begin  uint64
+		Wall   uint64
+		From   uint64
+		Until  uint64
+		Stream uint32
+		Pad    uint32
+	}
 }
 
 type ProbeSizeKind uint32
@@ -688,6 +773,7 @@ type ProbeThreadState struct {
 		Call       uint32
 		Pad        uint32
 		Contexts   uint64
+		Operation  uint64
 	}
 	Slot      uint64
 	Depth     uint32
@@ -722,6 +808,18 @@ type ProbeThreadState struct {
 		Roles       uint8
 		Pad         uint8
 	}
+}
+
+type ProbeWaitEvent struct {
+	_      structs.HostLayout
+	Kind   uint32
+	Thread uint32
+	Begin  uint64
+	Wall   uint64
+	From   uint64
+	Until  uint64
+	Stream uint32
+	Pad    uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -760,6 +858,7 @@ const (
 	ProbeMapThreadCopies   = "thread_copies"
 	ProbeMapThreadStates   = "thread_states"
 	ProbeMapThreads        = "threads"
+	ProbeMapTimelineEvents = "timeline_events"
 	ProbeProgAllocationHit = "allocation_hit"
 	ProbeProgAutogradHit   = "autograd_hit"
 	ProbeProgCatchHit      = "catch_hit"
@@ -794,6 +893,7 @@ const (
 	ProbeVarSyncDebt       = "sync_debt"
 	ProbeVarTargetEnded    = "target_ended"
 	ProbeVarTargetTgid     = "target_tgid"
+	ProbeVarTimeline       = "timeline"
 	ProbeVarTracking       = "tracking"
 	ProbeVarWindowEnd      = "window_end"
 	ProbeVarWindowStart    = "window_start"
@@ -867,38 +967,39 @@ type ProbeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeMapSpecs struct {
-	Allocated     *ebpf.MapSpec `ebpf:"allocated"`
-	Allocations   *ebpf.MapSpec `ebpf:"allocations"`
-	Calls         *ebpf.MapSpec `ebpf:"calls"`
-	Contexts      *ebpf.MapSpec `ebpf:"contexts"`
-	Counters      *ebpf.MapSpec `ebpf:"counters"`
-	DebtWaits     *ebpf.MapSpec `ebpf:"debt_waits"`
-	Debts         *ebpf.MapSpec `ebpf:"debts"`
-	EndedStreams  *ebpf.MapSpec `ebpf:"ended_streams"`
-	Events        *ebpf.MapSpec `ebpf:"events"`
-	Functions     *ebpf.MapSpec `ebpf:"functions"`
-	GraphTasks    *ebpf.MapSpec `ebpf:"graph_tasks"`
-	HiddenNames   *ebpf.MapSpec `ebpf:"hidden_names"`
-	HiddenTexts   *ebpf.MapSpec `ebpf:"hidden_texts"`
-	NameMatches   *ebpf.MapSpec `ebpf:"name_matches"`
-	Names         *ebpf.MapSpec `ebpf:"names"`
-	Paths         *ebpf.MapSpec `ebpf:"paths"`
-	ProcessStages *ebpf.MapSpec `ebpf:"process_stages"`
-	PythonCodes   *ebpf.MapSpec `ebpf:"python_codes"`
-	PythonHidden  *ebpf.MapSpec `ebpf:"python_hidden"`
-	PythonSamples *ebpf.MapSpec `ebpf:"python_samples"`
-	PythonStates  *ebpf.MapSpec `ebpf:"python_states"`
-	PythonTexts   *ebpf.MapSpec `ebpf:"python_texts"`
-	Regions       *ebpf.MapSpec `ebpf:"regions"`
-	Slots         *ebpf.MapSpec `ebpf:"slots"`
-	Spans         *ebpf.MapSpec `ebpf:"spans"`
-	Stages        *ebpf.MapSpec `ebpf:"stages"`
-	StreamLogs    *ebpf.MapSpec `ebpf:"stream_logs"`
-	Streams       *ebpf.MapSpec `ebpf:"streams"`
-	Texts         *ebpf.MapSpec `ebpf:"texts"`
-	ThreadCopies  *ebpf.MapSpec `ebpf:"thread_copies"`
-	ThreadStates  *ebpf.MapSpec `ebpf:"thread_states"`
-	Threads       *ebpf.MapSpec `ebpf:"threads"`
+	Allocated      *ebpf.MapSpec `ebpf:"allocated"`
+	Allocations    *ebpf.MapSpec `ebpf:"allocations"`
+	Calls          *ebpf.MapSpec `ebpf:"calls"`
+	Contexts       *ebpf.MapSpec `ebpf:"contexts"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	DebtWaits      *ebpf.MapSpec `ebpf:"debt_waits"`
+	Debts          *ebpf.MapSpec `ebpf:"debts"`
+	EndedStreams   *ebpf.MapSpec `ebpf:"ended_streams"`
+	Events         *ebpf.MapSpec `ebpf:"events"`
+	Functions      *ebpf.MapSpec `ebpf:"functions"`
+	GraphTasks     *ebpf.MapSpec `ebpf:"graph_tasks"`
+	HiddenNames    *ebpf.MapSpec `ebpf:"hidden_names"`
+	HiddenTexts    *ebpf.MapSpec `ebpf:"hidden_texts"`
+	NameMatches    *ebpf.MapSpec `ebpf:"name_matches"`
+	Names          *ebpf.MapSpec `ebpf:"names"`
+	Paths          *ebpf.MapSpec `ebpf:"paths"`
+	ProcessStages  *ebpf.MapSpec `ebpf:"process_stages"`
+	PythonCodes    *ebpf.MapSpec `ebpf:"python_codes"`
+	PythonHidden   *ebpf.MapSpec `ebpf:"python_hidden"`
+	PythonSamples  *ebpf.MapSpec `ebpf:"python_samples"`
+	PythonStates   *ebpf.MapSpec `ebpf:"python_states"`
+	PythonTexts    *ebpf.MapSpec `ebpf:"python_texts"`
+	Regions        *ebpf.MapSpec `ebpf:"regions"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	Spans          *ebpf.MapSpec `ebpf:"spans"`
+	Stages         *ebpf.MapSpec `ebpf:"stages"`
+	StreamLogs     *ebpf.MapSpec `ebpf:"stream_logs"`
+	Streams        *ebpf.MapSpec `ebpf:"streams"`
+	Texts          *ebpf.MapSpec `ebpf:"texts"`
+	ThreadCopies   *ebpf.MapSpec `ebpf:"thread_copies"`
+	ThreadStates   *ebpf.MapSpec `ebpf:"thread_states"`
+	Threads        *ebpf.MapSpec `ebpf:"threads"`
+	TimelineEvents *ebpf.MapSpec `ebpf:"timeline_events"`
 }
 
 // ProbeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -919,6 +1020,7 @@ type ProbeVariableSpecs struct {
 	SyncDebt     *ebpf.VariableSpec `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
 	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
+	Timeline     *ebpf.VariableSpec `ebpf:"timeline"`
 	Tracking     *ebpf.VariableSpec `ebpf:"tracking"`
 	WindowEnd    *ebpf.VariableSpec `ebpf:"window_end"`
 	WindowStart  *ebpf.VariableSpec `ebpf:"window_start"`
@@ -944,38 +1046,39 @@ func (o *ProbeObjects) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeMaps struct {
-	Allocated     *ebpf.Map `ebpf:"allocated"`
-	Allocations   *ebpf.Map `ebpf:"allocations"`
-	Calls         *ebpf.Map `ebpf:"calls"`
-	Contexts      *ebpf.Map `ebpf:"contexts"`
-	Counters      *ebpf.Map `ebpf:"counters"`
-	DebtWaits     *ebpf.Map `ebpf:"debt_waits"`
-	Debts         *ebpf.Map `ebpf:"debts"`
-	EndedStreams  *ebpf.Map `ebpf:"ended_streams"`
-	Events        *ebpf.Map `ebpf:"events"`
-	Functions     *ebpf.Map `ebpf:"functions"`
-	GraphTasks    *ebpf.Map `ebpf:"graph_tasks"`
-	HiddenNames   *ebpf.Map `ebpf:"hidden_names"`
-	HiddenTexts   *ebpf.Map `ebpf:"hidden_texts"`
-	NameMatches   *ebpf.Map `ebpf:"name_matches"`
-	Names         *ebpf.Map `ebpf:"names"`
-	Paths         *ebpf.Map `ebpf:"paths"`
-	ProcessStages *ebpf.Map `ebpf:"process_stages"`
-	PythonCodes   *ebpf.Map `ebpf:"python_codes"`
-	PythonHidden  *ebpf.Map `ebpf:"python_hidden"`
-	PythonSamples *ebpf.Map `ebpf:"python_samples"`
-	PythonStates  *ebpf.Map `ebpf:"python_states"`
-	PythonTexts   *ebpf.Map `ebpf:"python_texts"`
-	Regions       *ebpf.Map `ebpf:"regions"`
-	Slots         *ebpf.Map `ebpf:"slots"`
-	Spans         *ebpf.Map `ebpf:"spans"`
-	Stages        *ebpf.Map `ebpf:"stages"`
-	StreamLogs    *ebpf.Map `ebpf:"stream_logs"`
-	Streams       *ebpf.Map `ebpf:"streams"`
-	Texts         *ebpf.Map `ebpf:"texts"`
-	ThreadCopies  *ebpf.Map `ebpf:"thread_copies"`
-	ThreadStates  *ebpf.Map `ebpf:"thread_states"`
-	Threads       *ebpf.Map `ebpf:"threads"`
+	Allocated      *ebpf.Map `ebpf:"allocated"`
+	Allocations    *ebpf.Map `ebpf:"allocations"`
+	Calls          *ebpf.Map `ebpf:"calls"`
+	Contexts       *ebpf.Map `ebpf:"contexts"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	DebtWaits      *ebpf.Map `ebpf:"debt_waits"`
+	Debts          *ebpf.Map `ebpf:"debts"`
+	EndedStreams   *ebpf.Map `ebpf:"ended_streams"`
+	Events         *ebpf.Map `ebpf:"events"`
+	Functions      *ebpf.Map `ebpf:"functions"`
+	GraphTasks     *ebpf.Map `ebpf:"graph_tasks"`
+	HiddenNames    *ebpf.Map `ebpf:"hidden_names"`
+	HiddenTexts    *ebpf.Map `ebpf:"hidden_texts"`
+	NameMatches    *ebpf.Map `ebpf:"name_matches"`
+	Names          *ebpf.Map `ebpf:"names"`
+	Paths          *ebpf.Map `ebpf:"paths"`
+	ProcessStages  *ebpf.Map `ebpf:"process_stages"`
+	PythonCodes    *ebpf.Map `ebpf:"python_codes"`
+	PythonHidden   *ebpf.Map `ebpf:"python_hidden"`
+	PythonSamples  *ebpf.Map `ebpf:"python_samples"`
+	PythonStates   *ebpf.Map `ebpf:"python_states"`
+	PythonTexts    *ebpf.Map `ebpf:"python_texts"`
+	Regions        *ebpf.Map `ebpf:"regions"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	Spans          *ebpf.Map `ebpf:"spans"`
+	Stages         *ebpf.Map `ebpf:"stages"`
+	StreamLogs     *ebpf.Map `ebpf:"stream_logs"`
+	Streams        *ebpf.Map `ebpf:"streams"`
+	Texts          *ebpf.Map `ebpf:"texts"`
+	ThreadCopies   *ebpf.Map `ebpf:"thread_copies"`
+	ThreadStates   *ebpf.Map `ebpf:"thread_states"`
+	Threads        *ebpf.Map `ebpf:"threads"`
+	TimelineEvents *ebpf.Map `ebpf:"timeline_events"`
 }
 
 func (m *ProbeMaps) Close() error {
@@ -1012,6 +1115,7 @@ func (m *ProbeMaps) Close() error {
 		m.ThreadCopies,
 		m.ThreadStates,
 		m.Threads,
+		m.TimelineEvents,
 	)
 }
 
@@ -1033,6 +1137,7 @@ type ProbeVariables struct {
 	SyncDebt     *ebpf.Variable `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
 	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`
+	Timeline     *ebpf.Variable `ebpf:"timeline"`
 	Tracking     *ebpf.Variable `ebpf:"tracking"`
 	WindowEnd    *ebpf.Variable `ebpf:"window_end"`
 	WindowStart  *ebpf.Variable `ebpf:"window_start"`

@@ -308,7 +308,7 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
             stage_row_add(row, stage, wall, cpu, partial);
         else
             count(LOST_STAGE_ROW);
-        if (state->serial != THREAD_PROCESS)
+        if (state->serial != THREAD_PROCESS || timeline)
             span_stream(state, stage, path, begin, wall, cpu, partial);
     }
     state->calls_len = stage->calls_base;

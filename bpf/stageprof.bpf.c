@@ -58,6 +58,10 @@ struct shared_types {
     enum python_stacks python_stacks;
     enum match_of match_of;
     struct python_sample python_sample;
+    enum event_kind event_kind;
+    struct call_event call_event;
+    struct off_event off_event;
+    struct wait_event wait_event;
 };
 const volatile struct shared_types shared_types = {};
 
@@ -329,8 +333,7 @@ static __always_inline void thread_ends(struct thread_state *state)
     bpf_map_delete_elem(&slots, &tid); /* the next thread of this id is another one */
     now = ledger_enter(state, bpf_ktime_get_ns());
     if (state->sp)
-        count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
-    state->sp = 0;
+        call_cut(state, now);
     frames_cut_all(state, now);
     stage_cut_all(state, now);
     outside_flush(state);
@@ -467,6 +470,8 @@ int dump_threads(struct bpf_iter__task *ctx)
         return 0;
     if (state->sp)
         count(LOST_IN_FLIGHT);
+    if (timeline && state->off_since)
+        timeline_off(state, window_end, is_changing(state));
     if (is_unseeded(state))
         return 0;
     frames_cut_all(state, window_end);

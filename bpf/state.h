@@ -18,6 +18,9 @@ const volatile u32 target_tgid = 0;
 /* Whether waits are charged to those whose work they wait for. */
 const volatile bool sync_debt = false;
 
+/* Whether single events are streamed. */
+const volatile bool timeline = false;
+
 /* Markers are followed from `tracking` on, so that the stage stacks are right
  * when the window opens; calls and spans count between window_start and
  * window_end (CLOCK_MONOTONIC, 0 = not yet). */
@@ -292,6 +295,12 @@ struct {
     __type(key, struct stage_name);
     __type(value, u8);
 } python_hidden SEC(".maps");
+
+/* Has one page unless the agent asks for a timeline. */
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 32 << 20);
+} timeline_events SEC(".maps");
 
 static u32 last_thread = 0;
 static u32 next_path = PATH_FIRST;

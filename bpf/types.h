@@ -116,6 +116,10 @@ enum counter {
     LOST_DEBT_CONTEXT,    /* contexts that found no number of their own */
     LOST_DEBT_THREAD,     /* waits of a thread for which no memory could be had */
     LOST_DEBT_ROW,        /* parts of waits that found no room for a new row */
+    LOST_TIMELINE_CALL,   /* calls that found no room in the timeline's ring buffer */
+    LOST_TIMELINE_CUT,    /* … that their thread's end cut */
+    LOST_TIMELINE_OFF,    /* times off the CPU … */
+    LOST_TIMELINE_WAIT,   /* streams that a call waited for … */
     COUNTERS,
 };
 
@@ -241,6 +245,16 @@ enum debt_role {
 /* Where a call's stream is, if not in the argument of this number. */
 #define STREAM_DEFAULT 0 /* it has no such argument: the default stream */
 #define STREAM_CONFIG 15 /* in the structure CUlaunchConfig that the first argument points to */
+
+/* What a record of the timeline is about: its first word. */
+enum event_kind {
+    EVENT_CALL,
+    EVENT_OFF,
+    EVENT_WAIT,
+};
+
+/* Stands for the CUresult of a call that has not returned. */
+#define RESULT_NONE 0xffffffff
 
 /* Whom a wait's time is owed to. */
 enum debt_kind {
@@ -634,9 +648,10 @@ struct debt_thread {
     u32 has_own;     /* it has used a default stream of its own */
     u32 call;        /* COOKIE_DEBT of the call in progress */
     u32 pad;
-    u64 contexts; /* numbers of the current contexts, a byte each, the top of the stack lowest */
+    u64 contexts;  /* numbers of the current contexts, a byte each, the top of the stack lowest */
+    u64 operation; /* with a timeline: the number of the one that the call gave its stream, + 1 */
 };
-_Static_assert(sizeof(struct debt_thread) == 48, "debt_thread");
+_Static_assert(sizeof(struct debt_thread) == 56, "debt_thread");
 
 struct waited_stream {
     u64 from; /* before it, another entry has it */
@@ -681,6 +696,52 @@ struct debt_row {
     u64 operations; /* that were before the waits */
 };
 _Static_assert(sizeof(struct debt_row) == 24, "debt_row");
+
+/* One call, streamed when it has returned. */
+struct call_event {
+    u32 kind;
+    u32 thread;
+    u64 begin;
+    u64 wall;
+    u64 cpu;
+    u64 size;
+    u64 operation; /* the number of the one that it gave its stream, + 1; 0: none */
+    u32 path;
+    u32 result;
+    u32 stream; /* its number + 1, 0: not known, or none */
+    u16 symbol;
+    u8 gil;
+    u8 attribution;
+};
+_Static_assert(sizeof(struct call_event) == 64, "call_event");
+
+/* One time that a thread was off the CPU. */
+struct off_event {
+    u32 kind;
+    u32 thread;
+    u64 begin;
+    u64 woken; /* from here on it was ready to run; 0: it was not woken */
+    u64 end;
+    u8 part; /* what it was off the CPU for, until it was woken */
+    u8 in_call;
+    u8 cut; /* by an edge of the window */
+    u8 pad;
+    u32 pad_2;
+};
+_Static_assert(sizeof(struct off_event) == 40, "off_event");
+
+/* One stream that a call has waited for: for its operations from < n <= until. */
+struct wait_event {
+    u32 kind;
+    u32 thread;
+    u64 begin; /* of the call, and its duration */
+    u64 wall;
+    u64 from;
+    u64 until;
+    u32 stream; /* its number */
+    u32 pad;
+};
+_Static_assert(sizeof(struct wait_event) == 48, "wait_event");
 
 /* What is known of one thread, in task local storage: it comes and goes with
  * the thread, and only the thread itself and the scheduler switching it write to it. */

@@ -65,6 +65,9 @@ func (r *Recording) check() error {
 	if err := r.checkAllocations(); err != nil {
 		return err
 	}
+	if err := r.checkTimeline(); err != nil {
+		return err
+	}
 	for i, d := range r.Debts {
 		if !within(d.Thread, len(r.Threads)) || !within(d.Path, len(r.Paths)) ||
 			!within(d.Symbol, len(r.Symbols)) || !within(d.Owner, len(r.Paths)) {

@@ -76,6 +76,8 @@ type Recording struct {
 	RegionTimes []RegionTime `json:"region_times,omitempty"`
 	Allocations []Allocation `json:"allocations,omitempty"`
 
+	Timeline *Timeline `json:"timeline,omitempty"` // nil when none was asked for
+
 	Absent   []string `json:"absent"`   // wanted symbols that no mapped driver exports, sorted
 	Warnings []string `json:"warnings"` // what was degraded and why, for people
 

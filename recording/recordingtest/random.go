@@ -121,6 +121,7 @@ func connect(r *recording.Recording) {
 		r.Open[i].Thread = i%(len(r.Threads)+1) - 1
 		connectSpan(r, &r.Open[i], i)
 	}
+	connectTimeline(r)
 	for i := range r.Debts {
 		d := &r.Debts[i]
 		d.Thread, d.Path, d.Symbol, d.Owner = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols), (i+1)%len(r.Paths)
@@ -135,6 +136,23 @@ func connectSpan(r *recording.Recording, s *recording.Span, i int) {
 	s.Path = i % len(r.Paths)
 	for j := range s.Calls {
 		s.Calls[j].Symbol = j % len(r.Symbols)
+	}
+}
+
+func connectTimeline(r *recording.Recording) {
+	t := r.Timeline
+	for i := range t.Calls {
+		t.Calls[i].Thread, t.Calls[i].Path, t.Calls[i].Symbol = i%len(r.Threads), i%len(r.Paths), i%len(r.Symbols)
+	}
+	for i := range t.Off {
+		t.Off[i].Thread = i % len(r.Threads)
+	}
+	for i := range t.Waits {
+		t.Waits[i].Thread = i % len(r.Threads)
+	}
+	for i := range t.Spans {
+		t.Spans[i].Thread = i%(len(r.Threads)+1) - 1
+		connectSpan(r, &t.Spans[i], i)
 	}
 }
 
