@@ -44,7 +44,7 @@ func (s *Session) kernelMemory() uint64 {
 		s.objects.NameMatches, s.objects.HiddenNames, s.objects.HiddenTexts,
 		s.objects.PythonTexts, s.objects.PythonCodes, s.objects.PythonHidden,
 		s.objects.Functions, s.objects.Regions, s.objects.Allocations, s.objects.Allocated, s.objects.PythonSamples,
-		s.objects.Streams, s.objects.StreamLogs, s.objects.Events, s.objects.Contexts, s.objects.Debts,
+		s.objects.Streams, s.objects.StreamLogs, s.objects.Events, s.objects.Contexts, s.objects.Debts, s.objects.TimelineEvents,
 	} {
 		if info, err := m.Info(); err == nil {
 			if bytes, ok := info.Memlock(); ok {

@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -150,5 +152,211 @@ func TestTimelineRoomTooSmall(t *testing.T) {
 			}
 			expectEventsAccounted(t, got)
 		})
+	}
+}
+
+// coveredBy is how many operations calls of a kind have waited for.
+func coveredBy(r *recording.Recording) map[debtKey]uint64 {
+	type call struct {
+		thread int
+		begin  uint64
+	}
+	waits := map[call]*recording.CallEvent{}
+	for i := range r.Timeline.Calls {
+		c := &r.Timeline.Calls[i]
+		waits[call{c.Thread, c.BeginNS}] = c
+	}
+	covered := map[debtKey]uint64{}
+	for _, w := range r.Timeline.Waits {
+		wait := waits[call{w.Thread, w.BeginNS}]
+		for _, c := range r.Timeline.Calls {
+			if c.Stream == w.Stream && c.Operation > w.From && c.Operation <= w.Until {
+				covered[waitOf(r, wait.Thread, wait.Path, wait.Symbol)]++
+			}
+		}
+	}
+	return covered
+}
+
+func waitOf(r *recording.Recording, thread, path, symbol int) debtKey {
+	return debtKey{Thread: r.Threads[thread].Name, Path: strings.Join(r.Paths[path].Names, "/"), API: r.Symbols[symbol].API}
+}
+
+// The operations that a wait is for, one by one, are as many as the sync debt
+// says, whatever streams do.
+func TestTimelineWaits(t *testing.T) {
+	for _, test := range debtTests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("SIMCUDA_DEVICES", "2")
+			p := startPuppet(t)
+			p.order("main stream s", "main event e")
+			r, orders := playBefore(t, p, test.orders, agent.Config{PID: p.PID, Probes: "default", Timeline: time.Hour})
+			p.order(orders...)
+			got := r.interrupt()
+			p.end()
+			expectNoLosses(t, got)
+			want := map[debtKey]uint64{}
+			for _, d := range got.Debts {
+				operations := d.Operations
+				if wait := waitOf(got, d.Thread, d.Path, d.Symbol); strings.HasPrefix(wait.API, "cuMemcpy") && d.Owner == d.Path {
+					operations -= d.Waits // such a copy is an operation itself, which no other call has given
+				}
+				if operations > 0 {
+					want[waitOf(got, d.Thread, d.Path, d.Symbol)] += operations
+				}
+			}
+			for key := range want {
+				want[key] -= test.beyond
+			}
+			if diff := cmp.Diff(want, coveredBy(got)); diff != "" {
+				t.Errorf("operations that calls waited for (-debts +events):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Without sync debt nothing is known of streams.
+func TestTimelineWithoutSyncDebt(t *testing.T) {
+	p := startPuppet(t)
+	r := record(t, agent.Config{PID: p.PID, NoSyncDebt: true, Timeline: time.Hour})
+	p.order("main stream s", "main enqueue s 3", "main sync s")
+	got := r.interrupt()
+	p.end()
+	expectEventsSumToRows(t, got)
+	for _, e := range got.Timeline.Calls {
+		if e.Stream != 0 || e.Operation != 0 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if len(got.Timeline.Waits) > 0 {
+		t.Errorf("waits: %+v", got.Timeline.Waits)
+	}
+}
+
+// partials are the calls of a timeline that are cut, by thread.
+func partials(r *recording.Recording) map[string]recording.CallEvent {
+	cut := map[string]recording.CallEvent{}
+	for _, e := range r.Timeline.Calls {
+		if e.Partial {
+			cut[r.Threads[e.Thread].Name] = e
+		}
+	}
+	return cut
+}
+
+// What is open at the window's edges is cut there, and says so.
+func TestTimelineEdges(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start asleep", "w begin early", "main process-begin epoch")
+	r := record(t, agent.Config{PID: p.PID, Timeline: time.Hour})
+	p.order("w launch 3", "w begin inner", "main process-begin run", "main process-end")
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("w pause " + file)
+	p.WaitLine("inside")
+	got := r.interrupt()
+	touch(t, file)
+	p.end()
+
+	expectAccounted(t, got)
+	expectEventsAccounted(t, got)
+	expectEventsSumToRows(t, got)
+	expectOffSumsToParts(t, got)
+	end := got.Window.StartNS + uint64(got.Window.Duration)
+	cut := partials(got)
+	call, ok := cut["w"]
+	if len(cut) != 1 || !ok || got.Symbols[call.Symbol].Name != "cuStreamQuery" || call.BeginNS+call.WallNS != end ||
+		strings.Join(got.Paths[call.Path].Names, "/") != "early/inner" {
+		t.Errorf("calls that are cut: %+v", cut)
+	}
+	for _, e := range got.Timeline.Off {
+		if name := got.Threads[e.Thread].Name; name == "asleep" && (!e.Partial || e.State != recording.OffBlockedFutex || e.BeginNS != got.Window.StartNS || e.BeginNS+e.WallNS != end) {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	type span struct {
+		path    string
+		partial bool
+	}
+	var process []span
+	for _, s := range got.Timeline.Spans {
+		if s.Thread != -1 {
+			t.Errorf("a span that is among the others: %+v", s)
+		}
+		process = append(process, span{strings.Join(got.Paths[s.Path].Names, "/"), s.Partial})
+	}
+	if diff := cmp.Diff([]span{{"epoch/run", false}, {"epoch", true}}, process, cmp.AllowUnexported(span{})); diff != "" {
+		t.Errorf("spans of the process (-want +got):\n%s", diff)
+	}
+	if len(got.Spans) != 2 {
+		t.Errorf("spans: %+v", got.Spans)
+	}
+}
+
+// Threads that end in a call leave it cut.
+func TestTimelineOfEndedThreads(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start v", "w begin step")
+	r := record(t, agent.Config{PID: p.PID, Timeline: time.Hour})
+	p.order("w launch 5", "v launch 2", "v exit")
+	p.tell("w hang")
+	p.WaitLine("inside")
+	p.Kill()
+	got := r.finish()
+	expectEventsAccounted(t, got)
+	expectEventsSumToRows(t, got)
+	cut := partials(got)
+	if call, ok := cut["w"]; len(cut) != 1 || !ok || got.Symbols[call.Symbol].Name != "cuStreamQuery" || call.WallNS == 0 {
+		t.Errorf("calls that are cut: %+v, losses %v", cut, losses(got))
+	}
+}
+
+// Only the last part of the window is kept, and what came before is counted.
+func TestTimelineWindow(t *testing.T) {
+	p := startPuppet(t)
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID, Timeline: time.Nanosecond})
+	p.order("main begin step", "main launch 7", "main end")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectEventsAccounted(t, got)
+	if got.Timeline.Earlier != 7 || len(got.Timeline.Calls) != 0 || got.Timeline.StartNS != got.Window.StartNS+uint64(got.Window.Duration)-1 {
+		t.Errorf("%+v", got.Timeline)
+	}
+}
+
+func TestTimelineOfGILWait(t *testing.T) {
+	script, err := filepath.Abs("testdata/gilwait.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := simtest.Command{Path: interpreters(t)[0], Args: []string{script, simtest.Driver(t), "5"}}
+	got, _ := runTester(t, agent.Config{Timeline: time.Hour}, command.With(
+		"PYTHONPATH="+filepath.Join(simtest.Root(t), "build/python"), "SIMCUDA_SCHED=block"))
+	expectEventsSumToRows(t, got)
+	expectOffSumsToParts(t, got)
+	waited := uint64(0)
+	for _, e := range got.Timeline.Off {
+		if e.State == recording.OffGILWait && !e.InCall {
+			waited += e.WallNS
+		}
+	}
+	if waited == 0 {
+		t.Error("no thread has waited for the GIL: the test shows nothing")
+	}
+}
+
+func TestTimelineConfig(t *testing.T) {
+	for name, c := range map[string]agent.Config{
+		"negative":      {Timeline: -1},
+		"long":          {Timeline: 2 * agent.MaxDuration},
+		"live":          {Timeline: 1, Live: true},
+		"odd room":      {Timeline: 1, TimelineRoom: 5000},
+		"less than one": {Timeline: 1, TimelineRoom: 1024},
+		"too much room": {Timeline: 1, TimelineRoom: 2 << 30},
+	} {
+		c.PID = 1
+		if err := c.Validate(); !errors.Is(err, agent.ErrUsage) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -374,6 +374,10 @@ type SpanCall struct {
 // window ended, or when the snapshot was taken.
 const LossInFlight = "in_flight_at_end"
 
+// LossTimeline begins the reasons of events that are in the sums, but not in the
+// timeline.
+const LossTimeline = "timeline_"
+
 // LossSpansNotKept is the reason of spans that are in the sums, but not among those
 // that are kept one by one.
 const LossSpansNotKept = "spans_not_kept"

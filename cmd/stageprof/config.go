@@ -49,6 +49,8 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
 	f.StringVar(&c.Save, "save", "", "also save the recording itself to this `file`")
+	f.Var((*timelineValue)(&c.Agent.Timeline), "timeline", "also save the single events of the recording's last part, as long as this, for \"stageprof timeline\"")
+	f.Lookup("timeline").NoOptDefVal = agent.DefaultTimeline.String()
 	f.StringVar(&c.Format, "format", formatText, "table on stdout: text or json")
 	f.StringSliceVar(&c.Agent.RegionSets, "regions", nil, "functions to show as callers of driver calls: "+strings.Join(agent.RegionSets(), ", "))
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
@@ -93,6 +95,8 @@ func (c *recordConfig) Validate() error {
 	switch {
 	case c.Output == "":
 		return &usageError{errors.New("the output has no name")}
+	case c.Agent.Timeline > 0 && c.Save == "":
+		return &usageError{errors.New("--timeline needs --save: the events are a part of the saved recording")}
 	case c.Quiet && c.Verbose:
 		return &usageError{errors.New("--quiet and --verbose exclude each other")}
 	}
@@ -146,6 +150,31 @@ func (v *durationValue) Set(text string) error {
 
 func (v *durationValue) String() string { return time.Duration(*v).String() }
 func (v *durationValue) Type() string   { return "duration" }
+
+// timelineValue is the flag of a timeline's length. There is none unless it is
+// given, so no length stands for that.
+type timelineValue time.Duration
+
+func (v *timelineValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return fmt.Errorf("%q is not positive", text)
+	}
+	*v = timelineValue(d)
+	return nil
+}
+
+func (v *timelineValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return time.Duration(*v).String()
+}
+
+func (v *timelineValue) Type() string { return "window" }
 
 func validateFormat(format string) error {
 	if !slices.Contains([]string{formatText, formatJSON}, format) {

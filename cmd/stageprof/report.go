@@ -167,6 +167,14 @@ func printView(w io.Writer, view *report.View, format string) error {
 }
 
 func readLedger(path string, skip correlate.Skip) (*correlate.Ledger, error) {
+	rec, err := readRecording(path)
+	if err != nil {
+		return nil, err
+	}
+	return correlate.BuildSkipping(rec, skip), nil
+}
+
+func readRecording(path string) (*recording.Recording, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the recording: %w", err)
@@ -176,7 +184,7 @@ func readLedger(path string, skip correlate.Skip) (*correlate.Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %q: %w", path, err)
 	}
-	return correlate.BuildSkipping(rec, skip), nil
+	return rec, nil
 }
 
 // fileWriter fills one of the files.
