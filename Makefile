@@ -64,6 +64,10 @@ test-browser: ## the HTML pages in a headless Chromium (a 64 MB package)
 	$(NEED) go browser
 	go test -count=1 -tags browser ./report/html ./serve
 
+.PHONY: test-timeline
+test-timeline: all ## the traces of `timeline`, read with Perfetto's own definitions
+	@scripts/test-timeline.sh
+
 .PHONY: test-torch
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 	@scripts/test-torch.sh

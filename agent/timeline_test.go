@@ -80,6 +80,30 @@ func expectEventsSumToRows(t *testing.T, r *recording.Recording) {
 	}
 }
 
+// expectOperationsNumbered fails unless each operation of a stream is of one call,
+// and the operations are those of the functions that give work.
+func expectOperationsNumbered(t *testing.T, r *recording.Recording) {
+	t.Helper()
+	type operation struct {
+		stream int
+		number uint64
+	}
+	seen := map[operation]bool{}
+	for _, e := range r.Timeline.Calls {
+		if e.Operation == 0 {
+			continue
+		}
+		o := operation{e.Stream, e.Operation}
+		if api := r.Symbols[e.Symbol].API; seen[o] || e.Stream == 0 || e.Result != 0 || e.Partial || waitingAPIs[api] || strings.HasPrefix(api, "cuEvent") {
+			t.Errorf("%s is operation %d of stream %d: %+v", api, e.Operation, e.Stream, e)
+		}
+		seen[o] = true
+	}
+	if len(seen) == 0 {
+		t.Error("no call has given a stream an operation: the test shows nothing")
+	}
+}
+
 // expectOffSumsToParts fails unless each thread's times off the CPU sum to the
 // parts of its stages, to the nanosecond. Which of two parts a thread was in when
 // one of our programs was interrupted, only the ledger says.
@@ -132,6 +156,7 @@ func TestTimelineEqualsTruth(t *testing.T) {
 				t.Errorf("the timeline begins at %d with %d calls before, the window at %d", got.Timeline.StartNS, got.Timeline.Earlier, got.Window.StartNS)
 			}
 			expectEventsSumToRows(t, got)
+			expectOperationsNumbered(t, got)
 			expectOffSumsToParts(t, got)
 		})
 	}

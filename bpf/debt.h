@@ -606,11 +606,11 @@ static __always_inline void debt_enter(struct pt_regs *ctx, struct thread_state 
     if (!sync_debt)
         return;
     debt->call = COOKIE_DEBT(cookie);
+    if (timeline)
+        debt->operation = 0;
     if (!debt->call)
         return;
     role = DEBT_ROLE(debt->call);
-    if (timeline)
-        debt->operation = 0;
     debt->event = argument(ctx, role == DEBT_FOLLOW_EVENT ? 2 : 1);
     debt->stream = stream_argument(ctx, DEBT_STREAM(debt->call));
     if (is_wait(role)) {

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
-readonly PURE=(./correlate/... ./pprofout/... ./recording/... ./report/... ./serve/... ./top/...)
+readonly PURE=(./correlate/... ./pprofout/... ./recording/... ./report/... ./serve/... ./timeline/... ./top/...)
 
 # check NAME COMMAND...: runs a check, whose output and status tell what is wrong.
 failed=0
@@ -65,11 +65,11 @@ PY
 }
 
 check gofmt quiet gofmt -l "${go_files[@]}"
-check 'go vet' go vet -tags torch,browser,axe ./...
+check 'go vet' go vet -tags torch,browser,axe,perfetto ./...
 check 'go vet, without cgo, arm64' env CGO_ENABLED=0 GOARCH=arm64 go vet ./...
 check 'go vet, pure packages on darwin' env CGO_ENABLED=0 GOOS=darwin go vet "${PURE[@]}"
 check 'imports of the pure packages' pure_imports
-check staticcheck go run "$STATICCHECK" -tags torch,browser,axe ./...
+check staticcheck go run "$STATICCHECK" -tags torch,browser,axe,perfetto ./...
 check clang-format clang-format --dry-run -Werror "${c_files[@]}"
 check shellcheck shellcheck "${sh_files[@]}"
 check 'Python syntax of 3.8' python_syntax "${py_files[@]}"

@@ -62,6 +62,12 @@ func TestRecordFlags(t *testing.T) {
 		"no expression":        {[]string{"--pid=1", "--stage-match=("}, "missing closing"},
 		"words in expression":  {[]string{"--pid=1", `--stage-match=\bstep`}, "not supported"},
 		"large expression":     {[]string{"--pid=1", "--stage-match=(a|b)*a(a|b){12}"}, "too large"},
+		"timeline":             {[]string{"--pid=1", "--timeline", "--save=x"}, ""},
+		"short timeline":       {[]string{"--pid=1", "--timeline=300ms", "--save=x"}, ""},
+		"timeline for nothing": {[]string{"--pid=1", "--timeline"}, "--save"},
+		"timeline of nothing":  {[]string{"--pid=1", "--timeline=0s", "--save=x"}, "not positive"},
+		"timeline of years":    {[]string{"--pid=1", "--timeline=87600h", "--save=x"}, "87600h"},
+		"timeline, no unit":    {[]string{"--pid=1", "--timeline=10", "--save=x"}, "missing unit"},
 		"unknown flag":         {[]string{"--pid=1", "--fast"}, "--fast"},
 	}
 	for name, c := range cases {

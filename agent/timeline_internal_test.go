@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+)
+
+// A list holds at least what is asked for, if there is so much, and not much more;
+// what it has dropped for want of room, it remembers the end of.
+func TestEventListTrims(t *testing.T) {
+	const most = 800
+	for _, test := range []struct {
+		name           string
+		behind         uint64 // how long events are wanted
+		keeps, forgets int    // at least, and at most this many
+		cut            bool
+	}{
+		{"little is wanted", 50, 50, most/4 + 50, false},
+		{"all that there is room for", 700, 700, most + most/4, false},
+		{"more than there is room for", 5000, most, most + most/4, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := eventList[uint64]{end: func(e *uint64) uint64 { return *e }}
+			for now := uint64(1); now <= 10_000; now++ {
+				l.add(now)
+				l.trim(now-min(now, test.behind), most)
+				if n := len(l.kept); n > test.forgets {
+					t.Fatalf("%d events after %d", n, now)
+				}
+			}
+			if len(l.kept) < test.keeps || !slices.IsSorted(l.kept) || l.kept[len(l.kept)-1] != 10_000 {
+				t.Errorf("%d events, from %d to %d", len(l.kept), l.kept[0], l.kept[len(l.kept)-1])
+			}
+			if test.cut != (l.cut != 0) || test.cut && l.cut != l.kept[0]-1 {
+				t.Errorf("cut at %d, the first that is kept is %d", l.cut, l.kept[0])
+			}
+			if got := l.from(9_990); !slices.Equal(got, []uint64{9990, 9991, 9992, 9993, 9994, 9995, 9996, 9997, 9998, 9999, 10000}) {
+				t.Errorf("from 9990: %v", got)
+			}
+		})
+	}
+}
+
+// A timeline begins where all of its lists are whole.
+func TestTimelineStart(t *testing.T) {
+	r := timelineReader{window: 100}
+	for _, test := range []struct {
+		opened, end, calls, off uint64
+		want                    uint64
+		cut                     bool
+	}{
+		{opened: 1000, end: 1050, want: 1000},
+		{opened: 1000, end: 1500, want: 1400},
+		{opened: 1000, end: 1500, calls: 1390, want: 1400},
+		{opened: 1000, end: 1500, calls: 1420, off: 1410, want: 1421, cut: true},
+		{opened: 10, end: 50, want: 10},
+	} {
+		r.calls.cut, r.off.cut = test.calls, test.off
+		if got, cut := r.start(test.opened, test.end); got != test.want || cut != test.cut {
+			t.Errorf("%+v: start %d, cut %v", test, got, cut)
+		}
+	}
+}
