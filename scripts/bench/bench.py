@@ -4,13 +4,13 @@
 everything on, and under bpftrace with the usual two-probe script. Then what a
 stage costs, and a context switch, of the target and of a bystander.
 
-usage: bench.py [--debt] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
+usage: bench.py [--debt | --timeline] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
 The figures of a table come from the same process, one after the other. At last
 the agent's own cost is measured at 100 000 calls a second, and what Python
 stacks cost.
 
 With --debt, instead: what sync debt adds to a launch that succeeds, with it and
-without it in turn.
+without it in turn; with --timeline, what a timeline adds.
 """
 
 import argparse
@@ -179,34 +179,39 @@ def table(title, rows):
             print(f"{name:44}{cost:10.1f}{cost - before:10.1f}{cost / before:11.1f}x")
 
 
-def debt(target, rounds=12):
-    """The quietest figures of recordings in turn."""
+def in_turn(target, what, without, option, rounds=12):
+    """What an option adds to a launch: the quietest figures of recordings in turn."""
     target.ask("kernel", 0, 0)
-    figures = {"unprobed": [target.best(20_000)], "--sync-debt=false": [], "--sync-debt": []}
+    figures = {"unprobed": [target.best(20_000)], without: [], option: []}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
-            for option in ("--sync-debt=false", "--sync-debt"):
-                with stageprof(target, pathlib.Path(folder), option):
-                    figures[option].append(target.best(1_000))
+            for name in (without, option):
+                options = [name] if name.startswith("--") else []
+                with stageprof(target, pathlib.Path(folder), *options):
+                    figures[name].append(target.best(1_000))
     least = {name: min(values) for name, values in figures.items()}
     print(f"{'a launch that succeeds':26}{'ns per call':>12}{'added':>10}")
     for name, cost in least.items():
         print(f"{name:26}{cost:12.1f}{cost - least['unprobed']:10.1f}")
-    print(f"sync debt adds {least['--sync-debt'] - least['--sync-debt=false']:.0f} ns, "
-          f"{100 * (least['--sync-debt'] / least['--sync-debt=false'] - 1):.0f} % of a probed launch")
+    print(f"{what} adds {least[option] - least[without]:.0f} ns, "
+          f"{100 * (least[option] / least[without] - 1):.0f} % of a probed launch")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--debt", action="store_true")
+    parser.add_argument("--timeline", action="store_true")
     for library in ("driver", "loop", "markers"):
         parser.add_argument(library)
     args = parser.parse_args()
     libraries = (args.driver, args.loop, args.markers)
 
-    if args.debt:
+    if args.debt or args.timeline:
         target = Target(*libraries)
-        debt(target)
+        if args.debt:
+            in_turn(target, "sync debt", "--sync-debt=false", "--sync-debt")
+        else:
+            in_turn(target, "a timeline", "no timeline", "--timeline")
         target.close()
         return
     target, bystander = Target(*libraries), Target(*libraries)
