@@ -9,8 +9,10 @@ import (
 	"stageprof/recording"
 )
 
-// regionSet is a built-in list of functions that are worth following.
-type regionSet struct {
+// regionSet is a built-in list of functions that are worth following, by library.
+type regionSet []libraryFunctions
+
+type libraryFunctions struct {
 	library string
 	symbols []string // patterns; versions of the library have some of them
 }
@@ -37,16 +39,26 @@ func expandableSegment(names ...string) []string {
 // regionSets are the values of Config.RegionSets. The allocator's functions for
 // every tensor are a set apart: they run so often that following them costs.
 var regionSets = map[string]regionSet{
-	"torch": {"libc10_cuda.so", slices.Concat(
+	"torch": {{"libc10_cuda.so", slices.Concat(
 		allocatorMembers("alloc_block", "map_block", "unmap_block", "release_cached_blocks", "release_block", "release_blocks",
 			"garbage_collect_cached_blocks", "synchronize_and_free_events"),
 		expandableSegment("map", "unmap", "mapAndSetAccess", "unmapHandles"),
 		[]string{allocator + "22NativeCachingAllocator10emptyCacheE*"},
-	)},
-	"torch-malloc": {"libc10_cuda.so", allocatorMembers("malloc", "free", "free_locked")},
-	"nccl": {"libnccl.so", []string{
+	)}},
+	"torch-malloc": {{"libc10_cuda.so", allocatorMembers("malloc", "free", "free_locked")}},
+	"nccl": {{"libnccl.so", []string{
 		"ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce", "ncclAllToAll", "ncclSend", "ncclRecv", "ncclGroupEnd",
-	}},
+	}}},
+	// Of the two libraries' interfaces what computes, not what sets up.
+	"cublas": {
+		{"libcublas.so", []string{"cublas*gemm*", "cublas*Gemm*", "cublas*gemv*", "cublas*syrk*", "cublas*trsm*", "cublas*getrfBatched*", "cublas*getrsBatched*"}},
+		{"libcublasLt.so", []string{"cublasLtMatmul"}},
+	},
+	"cudnn": {{"libcudnn.so", []string{
+		"cudnnBackendExecute", "cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward", "cudnnConvolutionBackwardData",
+		"cudnnConvolutionBackwardFilter", "cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8",
+		"cudnnMultiHeadAttnForward", "cudnnCTCLoss", "cudnnCTCLoss_v8",
+	}}},
 }
 
 // RegionSets lists what Config.RegionSets may name.
@@ -54,8 +66,10 @@ func RegionSets() []string { return slices.Sorted(maps.Keys(regionSets)) }
 
 func (s regionSet) patterns(name string) []functionPattern {
 	var patterns []functionPattern
-	for _, symbol := range s.symbols {
-		patterns = append(patterns, functionPattern{library: s.library, symbol: symbol, role: roleRegion, set: name})
+	for _, of := range s {
+		for _, symbol := range of.symbols {
+			patterns = append(patterns, functionPattern{library: of.library, symbol: symbol, role: roleRegion, set: name})
+		}
 	}
 	return patterns
 }

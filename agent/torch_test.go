@@ -35,6 +35,13 @@ func startPipeline(t *testing.T, args ...string) pipeline {
 // and then waits for --ready-file.
 func startScript(t *testing.T, script string, args ...string) pipeline {
 	t.Helper()
+	p := runScript(t, script, args...)
+	p.WaitLine("ready")
+	return p
+}
+
+func runScript(t *testing.T, script string, args ...string) pipeline {
+	t.Helper()
 	version := os.Getenv("TORCH")
 	if version == "" {
 		version = "2.6.0"
@@ -45,7 +52,6 @@ func startScript(t *testing.T, script string, args ...string) pipeline {
 		Path: filepath.Join(root, "sim/torch/run.sh"),
 		Args: append([]string{version, filepath.Join(root, script), "--ready-file", p.ready}, args...),
 	})
-	p.WaitLine("ready")
 	return p
 }
 

@@ -117,7 +117,7 @@ __noinline int python_decide(struct python_state *p, u64 address)
 static __always_inline int python_function(struct python_state *p)
 {
     struct python_code code = {.name = loaded(p, python.code_name)};
-    u64 *known;
+    u64 *known, found;
 
     if (python.code_version)
         code.stamp = loaded_u32(p, python.code_version);
@@ -135,8 +135,9 @@ static __always_inline int python_function(struct python_state *p)
     }
     if (python_load(p, code.name, python.text_size) || python_decide(p, code.name))
         return -1;
-    if (p->function != NAME_OTHER)
-        bpf_map_update_elem(&python_codes, &code, &p->function, BPF_ANY);
+    found = p->function; /* Linux 6.1 takes values from the stack only */
+    if (found != NAME_OTHER)
+        bpf_map_update_elem(&python_codes, &code, &found, BPF_ANY);
     return 0;
 }
 

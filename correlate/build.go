@@ -445,7 +445,7 @@ func (b *builder) callTimes() map[threadPath][]callTime {
 		if k.attribution == recording.AttributionAutograd || k.attribution == recording.AttributionProcess {
 			in.path = ""
 		} else if b.python[k.path] {
-			in.path = sum.path.around().Joined
+			in.path = sum.path.parent()
 		}
 		times[in] = append(times[in], timeOf(k, &sum.total))
 	}

@@ -42,6 +42,7 @@ var Dimensions = []Dimension{
 		return string(c.Attribution)
 	}},
 	{Name: "caller", Help: "what called the function", of: func(l *Ledger, _ *Call, s *Site) string { return l.CallerName(s.Caller) }},
+	{Name: "region", Help: "the innermost region", of: func(l *Ledger, _ *Call, s *Site) string { return l.regionName(s.Region) }},
 	{Name: "thread", Help: "the thread's name", of: func(l *Ledger, c *Call, _ *Site) string { return l.Threads[c.Thread].Name }},
 	{Name: "tid", Help: "the thread's id", Number: true, of: func(l *Ledger, c *Call, _ *Site) string {
 		return strconv.Itoa(l.Threads[c.Thread].TID)
@@ -65,6 +66,15 @@ func (l *Ledger) CallerName(frame int) string {
 		return demangle.Filter(f.Function)
 	}
 	return fmt.Sprintf("%s+%#x", path.Base(l.Source.Modules[f.Module].Path), f.Offset)
+}
+
+// regionName names the innermost region of a RegionPath.
+func (l *Ledger) regionName(id int) string {
+	if id == 0 {
+		return none
+	}
+	names := regionNames(l.Source, l.Source.RegionPaths[id])
+	return names[len(names)-1]
 }
 
 // FindDimension gives the Dimension of a name.

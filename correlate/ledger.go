@@ -66,14 +66,6 @@ type Path struct {
 	Names  []string // outermost first
 }
 
-// around returns the path without the innermost stage.
-func (p Path) around() Path {
-	if len(p.Names) < 2 {
-		return Path{}
-	}
-	return Path{Joined: p.Joined[:len(p.Joined)-len(p.Innermost())-1], Names: p.Names[:len(p.Names)-1]}
-}
-
 // Outside reports whether the path names no stage.
 func (p Path) Outside() bool { return len(p.Names) == 0 }
 

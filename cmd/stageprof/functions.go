@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"stageprof/agent"
@@ -80,8 +82,13 @@ func (p *process) writeFunctions(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nFunctions that can be followed (--regions, --region, --stages-from function:…): %d\n", len(p.Functions))
+	p.writeRate(w)
 	rows := [][]string{{"SET", "LIBRARY", "FUNCTION", "EXITS", "COST OF AN EXECUTION"}}
+	shown := map[string]int{}
 	for _, f := range p.Functions {
+		if shown[f.Set]++; shown[f.Set] > mostOfASet {
+			continue
+		}
 		exits, cost := fmt.Sprint(f.Exits), ""
 		switch {
 		case f.Refused != "":
@@ -92,4 +99,26 @@ func (p *process) writeFunctions(w io.Writer) {
 		rows = append(rows, []string{f.Set, path.Base(f.Library), f.Name, exits, cost})
 	}
 	columns(w, rows)
+	for _, set := range slices.Sorted(maps.Keys(shown)) {
+		if more := shown[set] - mostOfASet; more > 0 {
+			fmt.Fprintf(w, "  %d more of %s: --format json\n", more, set)
+		}
+	}
+}
+
+// mostOfASet bounds the functions of one set that the text lists.
+const mostOfASet = 25
+
+// writeRate says why no function is followed unless asked for.
+func (p *process) writeRate(w io.Writer) {
+	var most float64
+	for _, f := range p.Functions {
+		if f.CostNS != nil {
+			most = max(most, *f.CostNS)
+		}
+	}
+	if most > 0 {
+		const share, second = 0.01, 1e9
+		fmt.Fprintf(w, "none is followed unless asked for: from %.0f executions a second on, one costs a thread more than 1 %% of its time\n", share*second/most)
+	}
 }
