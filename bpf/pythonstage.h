@@ -52,13 +52,15 @@ __noinline int read_characters(struct python_state *p, struct stage_name *name, 
         return -1;
     for (int i = 0; i < NAME_SIZE / TEXT_CHUNK && length; i++) {
         u32 n = length < TEXT_CHUNK ? length : TEXT_CHUNK;
+        u64 bytes = n * size;
 
-        if (python_load(p, address, n * size))
+        barrier_var(bytes); /* keeps the mask, by which the verifier knows the bound */
+        if (bpf_probe_read_user(p->words, bytes & (sizeof(p->words) - 1), (void *)address))
             return -1;
         at = append_chunk(p, name, at, size, n);
         if (at < 0)
             return 0;
-        address += n * size;
+        address += bytes;
         length -= n;
     }
     return 0;
