@@ -4,7 +4,7 @@
 # dist.sh [DIR]: what a release consists of, into DIR (default build/dist): an
 # archive of each of VARIANTS, with what it was built from beside it, the Python
 # marker package, and the checksums of all. The same commit, Go and (for the
-# nvml variants) gcc give the same bytes.
+# nvml variants) gcc give archives of the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
