@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly STATICCHECK=honnef.co/go/tools/cmd/staticcheck@v0.8.2
-readonly PURE=(./correlate/... ./pprofout/... ./recording/... ./report/... ./serve/... ./timeline/... ./top/...)
+readonly PURE=(./correlate/... ./export/... ./pprofout/... ./recording/... ./report/... ./serve/... ./timeline/... ./top/...)
 
 # check NAME COMMAND...: runs a check, whose output and status tell what is wrong.
 failed=0

@@ -28,7 +28,7 @@ a condition of --fail-if is met.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTimelineCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
+	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTimelineCmd(), newExportCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
 	return root
 }
 
