@@ -69,6 +69,7 @@ func (s *Session) attachAll(ctx context.Context) error {
 		s.warnOfFunctions,
 		s.warnOfPairs,
 		s.warnOfAllocations,
+		s.rememberChildren,
 		s.openWindow,
 	)
 }

@@ -41,6 +41,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 			return nil, err
 		}
 	}
+	s.warnOfChildren()
 	unseeded, err := s.unseeded()
 	if err != nil {
 		return nil, err

@@ -191,9 +191,9 @@ func (p *Plan) stepped() int {
 	return n
 }
 
-// errNoDriver explains what is mapped instead of a driver, or why that can't be
-// told.
-func errNoDriver(process *target.Process) error {
+// errNothingNear explains what is mapped instead of a driver, or why that can't
+// be told.
+func errNothingNear(process *target.Process) error {
 	for _, s := range process.Skipped() {
 		if strings.HasPrefix(path.Base(s.Path), "libcuda.so") {
 			return fmt.Errorf("%w that could be examined: %w", ErrNoDriver, s.Err)

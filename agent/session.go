@@ -64,6 +64,8 @@ type Session struct {
 	latest       latest
 	names        *images // the target's mapped files, for the addresses of callers
 
+	children children // that are not recorded
+
 	pairsFound       map[probePair]bool // pairs of static probes that are probed
 	functionPatterns []functionPattern
 	settled          map[functionPattern]bool // that name a function of the target, or were complained of

@@ -99,6 +99,9 @@ func (w *watcher) look() (recording.WindowEnd, error) {
 	if err := w.lookForLibraries(); err != nil {
 		w.warnOfNew(err)
 	}
+	if err := w.lookForChildren(); err != nil {
+		w.warnOnce(err.Error())
+	}
 	if !w.config.Live || time.Since(w.lastRetired) < retireInterval {
 		return "", nil
 	}

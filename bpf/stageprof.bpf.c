@@ -288,12 +288,18 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
 }
 
 /* A new thread's time begins here. Not at its first wake-up: that is under the
- * scheduler's lock, where memory must not be asked for. */
+ * scheduler's lock, where memory must not be asked for. A new process is none of
+ * ours, but the agent has to know that there is one. */
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new, struct task_struct *task)
 {
-    if (!task_is_target(task) || !tracking || window_over())
+    if (!tracking || window_over())
         return 0;
+    if (!task_is_target(task)) {
+        if (is_target())
+            __sync_fetch_and_add(&forks, 1);
+        return 0;
+    }
     if (!thread_make(task, true))
         count(LOST_THREAD_STATE);
     return 0;

@@ -54,6 +54,7 @@ volatile u32 python_known = 0;
 
 volatile u32 target_ended = TARGET_RUNS;
 volatile u32 loader_events = 0; /* the target loaded or unloaded a library */
+volatile u32 forks = 0;         /* children that the target has made */
 
 /* ---- maps ---------------------------------------------------------------- */
 

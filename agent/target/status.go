@@ -16,6 +16,7 @@ const (
 type statLine struct {
 	comm       string
 	state      byte
+	parent     uint64
 	flags      uint64
 	startTicks uint64 // clock ticks (1/100 s) since boot
 	startStack uint64 // address; changes with every exec; 0 if not permitted to see it
@@ -30,7 +31,7 @@ func parseStat(b []byte) (statLine, error) {
 	}
 	s := statLine{comm: string(b[open+1 : end])}
 	fields := bytes.Fields(b[end+1:])
-	const state, flags, startTime, startStack = 0, 6, 19, 25 // fields 3, 9, 22 and 28 of proc(5)
+	const state, parent, flags, startTime, startStack = 0, 1, 6, 19, 25 // fields 3, 4, 9, 22 and 28 of proc(5)
 	if len(fields) <= startStack || len(fields[state]) != 1 {
 		return statLine{}, fmt.Errorf("parsing stat: %d fields", len(fields))
 	}
@@ -40,7 +41,7 @@ func parseStat(b []byte) (statLine, error) {
 	for _, f := range []struct {
 		index int
 		value *uint64
-	}{{flags, &s.flags}, {startTime, &s.startTicks}, {startStack, &s.startStack}} {
+	}{{parent, &s.parent}, {flags, &s.flags}, {startTime, &s.startTicks}, {startStack, &s.startStack}} {
 		v, err := strconv.ParseUint(string(fields[f.index]), 10, 64)
 		if err != nil {
 			return statLine{}, fmt.Errorf("parsing stat: field %d: %w", f.index+3, err)

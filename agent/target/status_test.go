@@ -26,7 +26,7 @@ func TestParseStatus(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	const rest = " 1 2 3 0 -1 2097216 8 9 10 11 12 13 14 15 16 17 18 19 987654 21 22 23 24 25 140700000000000 27 28\n"
 	got, err := parseStat([]byte("17 (a) R (b) S" + rest))
-	want := statLine{comm: "a) R (b", state: 'S', flags: 2097216, startTicks: 987654, startStack: 140700000000000}
+	want := statLine{comm: "a) R (b", state: 'S', parent: 1, flags: 2097216, startTicks: 987654, startStack: 140700000000000}
 	if err != nil || got != want {
 		t.Errorf("parseStat = %+v, %v, want %+v", got, err, want)
 	}

@@ -59,9 +59,17 @@ type process struct {
 	Functions   []functionOffer `json:"functions"`
 	Allocations []string        `json:"allocations"` // files with PyTorch's tracing points
 	SyncDebt    syncDebt        `json:"sync_debt"`
-	Absent      []string        `json:"absent"` // selected functions that no driver has
+	Descendants []descendant    `json:"descendants"` // that have mapped a driver
+	Absent      []string        `json:"absent"`      // selected functions that no driver has
 	Warnings    []string        `json:"warnings"`
 	CostNote    string          `json:"cost_note,omitempty"` // why the sites have no cost
+}
+
+type descendant struct {
+	PID     int    `json:"pid"`
+	Rank    *int   `json:"rank"` // null: unknown
+	Command string `json:"command"`
+	Copy    bool   `json:"copy"` // forked, and has executed no program since
 }
 
 // syncDebt counts the probed functions that say whose work waits are for.
@@ -158,7 +166,12 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 	case err != nil:
 		d.Process.Warnings = append(d.Process.Warnings, "functions that can be followed: "+err.Error())
 	}
+	if err := d.Process.findDescendants(); err != nil {
+		d.Process.Warnings = append(d.Process.Warnings, err.Error())
+	}
 	switch n := d.Process.sites(); {
+	case len(plan.Drivers) == 0 && len(d.Process.Descendants) > 0:
+		d.Problems = append(d.Problems, "the process has mapped no CUDA driver, but its descendants have: give the pid of one")
 	case len(plan.Drivers) == 0:
 		d.Problems = append(d.Problems, plan.NoDriver.Error())
 	case n == 0:
@@ -193,6 +206,22 @@ func newProcess(plan *agent.Plan) *process {
 		p.Markers = append(p.Markers, library{m.Path, m.BuildID, m.Deleted})
 	}
 	return p
+}
+
+func (p *process) findDescendants() error {
+	users, err := agent.Users(p.PID)
+	if err != nil {
+		return err
+	}
+	p.Descendants = []descendant{}
+	for _, u := range users {
+		d := descendant{PID: u.PID, Command: u.Command, Copy: u.Copy}
+		if u.Rank >= 0 {
+			d.Rank = &u.Rank
+		}
+		p.Descendants = append(p.Descendants, d)
+	}
+	return nil
 }
 
 func (d *syncDebt) add(s probe.Site) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"stageprof/agent"
 	"stageprof/report"
 )
 
@@ -89,6 +90,14 @@ func (d *diagnosis) writeGPUs(w io.Writer) {
 	columns(w, rows)
 }
 
+func (d descendant) String() string {
+	u := agent.User{PID: d.PID, Rank: -1, Command: d.Command, Copy: d.Copy}
+	if d.Rank != nil {
+		u.Rank = *d.Rank
+	}
+	return u.String()
+}
+
 func gibibytes(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
 func (p *process) writeText(w io.Writer) {
@@ -121,6 +130,9 @@ func (p *process) writeText(w io.Writer) {
 	}
 	if len(p.Drivers) > 0 {
 		rows = append(rows, []string{"sync debt", p.SyncDebt.String()})
+	}
+	for _, d := range p.Descendants {
+		rows = append(rows, []string{"child with a driver", d.String()})
 	}
 	for _, warning := range p.Warnings {
 		rows = append(rows, []string{"warning", warning})

@@ -75,6 +75,7 @@ func Start(t testing.TB, c Command) *Process {
 	p.cmd.Dir = c.Dir
 	p.cmd.Env = append(os.Environ(), "SIMCUDA_TRUTH="+p.truthPath("%p"), "STAGEPROF_READY="+p.readyPath())
 	p.cmd.Env = append(p.cmd.Env, c.Env...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &lockedWriter{mu: &p.mu, w: &p.stderr}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -127,36 +128,42 @@ func (p *Process) update(f func()) {
 func (p *Process) readyPath() string           { return filepath.Join(p.dir, "ready") }
 func (p *Process) truthPath(pid string) string { return filepath.Join(p.dir, "truth."+pid+".json") }
 
-// find returns the first line with a prefix, and how to learn of more lines.
-func (p *Process) find(prefix string) (line string, found, ended bool, change <-chan struct{}) {
+// find returns the lines with a prefix, and how to learn of more lines.
+func (p *Process) find(prefix string) (lines []string, ended bool, change <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, line := range p.lines {
 		if strings.HasPrefix(line, prefix) {
-			return line, true, p.ended, p.change
+			lines = append(lines, line)
 		}
 	}
-	return "", false, p.ended, p.change
+	return lines, p.ended, p.change
 }
 
 // WaitLine waits for a line on stdout that starts with a prefix, and returns it. The test fails if the process
 // closes stdout before it, or after Patience.
 func (p *Process) WaitLine(prefix string) string {
 	p.t.Helper()
+	return p.WaitLines(prefix, 1)[0]
+}
+
+// WaitLines waits for a number of such lines, as several processes with one stdout print them.
+func (p *Process) WaitLines(prefix string, n int) []string {
+	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	for {
-		line, found, ended, change := p.find(prefix)
+		lines, ended, change := p.find(prefix)
 		switch {
-		case found:
-			return line
+		case len(lines) >= n:
+			return lines[:n]
 		case ended:
-			p.t.Fatalf("simtest: %q ended without a line %q; it printed\n%s", p.cmd.Path, prefix, p.output())
+			p.t.Fatalf("simtest: %q ended with %d of %d lines %q; it printed\n%s", p.cmd.Path, len(lines), n, prefix, p.output())
 		}
 		select {
 		case <-change:
 		case <-ctx.Done():
-			p.t.Fatalf("simtest: no line %q from %q in %v; it printed\n%s", prefix, p.cmd.Path, Patience, p.output())
+			p.t.Fatalf("simtest: %d of %d lines %q from %q in %v; it printed\n%s", len(lines), n, prefix, p.cmd.Path, Patience, p.output())
 		}
 	}
 }
@@ -233,9 +240,9 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Kill ends the process, if it still runs, and waits for its end.
+// Kill ends the process and its children, as far as they still run, and waits for its end.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails only if it has ended
+	_ = syscall.Kill(-p.PID, syscall.SIGKILL) // fails only if all have ended
 	<-p.exited
 }
 

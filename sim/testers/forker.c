@@ -5,8 +5,10 @@
 // itself. With
 // --initialised 1 the parent has: in the children every call is refused with 3 (not initialised),
 // as the real driver does, and counted. Each child prints {"child":PID} and its expectations; the
-// parent prints its own after the children have ended. Truth files: one per process (SIMCUDA_TRUTH
-// with %p).
+// parent prints its own after the children have ended. With --early 1 the children are forked
+// before the ready file is there, print "up" too, and wait for it. With --stay 1 every process
+// prints "worked" when it has called, and the children live until stdin closes. Truth files: one
+// per process (SIMCUDA_TRUTH with %p).
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@
 
 enum { MAX_WORKERS = 64, BYTES = 4096 };
 
-static long workers = 4, calls = 100, initialised;
+static long workers = 4, calls = 100, initialised, early, stay;
 
 static void allocate(void) {
     stage_begin("pin");
@@ -47,28 +49,26 @@ static void work(void) {
     allocate();
 }
 
+static void worked(void) {
+    if (stay)
+        puts("worked");
+}
+
 static _Noreturn void child(void) {
     printf("{\"child\":%d}\n", getpid());
+    if (early)
+        tester_ready();
     if (initialised)
         be_refused();
     else
         work();
+    worked();
+    while (stay && getchar() != EOF)
+        ;
     exit(0); // not _exit: the child's truth is written too
 }
 
-int main(int argc, char **argv) {
-    const struct number_option own[] = {
-        {"workers", "children", &workers},
-        {"calls", "allocations of each process", &calls},
-        {"initialised", "1: the parent initialises the driver before it forks", &initialised},
-        {NULL, NULL, NULL},
-    };
-    tester_options(argc, argv, "Forks workers that call the driver.", own);
-    if (workers > MAX_WORKERS)
-        tester_fail("up to %d workers", MAX_WORKERS);
-    if (initialised)
-        tester_context();
-    tester_ready();
+static void fork_children(void) {
     fflush(stdout);
     for (long i = 0; i < workers; i++) {
         pid_t pid = fork();
@@ -77,10 +77,32 @@ int main(int argc, char **argv) {
         if (!pid)
             child();
     }
+}
+
+int main(int argc, char **argv) {
+    const struct number_option own[] = {
+        {"workers", "children", &workers},
+        {"calls", "allocations of each process", &calls},
+        {"early", "1: fork before the ready file is there", &early},
+        {"stay", "1: the children live until stdin closes", &stay},
+        {"initialised", "1: the parent initialises the driver before it forks", &initialised},
+        {NULL, NULL, NULL},
+    };
+    tester_options(argc, argv, "Forks workers that call the driver.", own);
+    if (workers > MAX_WORKERS)
+        tester_fail("up to %d workers", MAX_WORKERS);
+    if (initialised)
+        tester_context();
+    if (early)
+        fork_children();
+    tester_ready();
+    if (!early)
+        fork_children();
     if (initialised)
         allocate();
     else
         work();
+    worked();
     for (int status; wait(&status) > 0;)
         if (status)
             tester_fail("a child ended with status %#x", status);
