@@ -26,11 +26,15 @@ func (s *Session) calibrate(ctx context.Context) error {
 		s.warnOnce(fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
 	}
 	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
-	costs, err := calibrate.Run(ctx, s.mechanism, true, s.plan.classes())
+	var known *calibrations
+	if s.config.family != nil {
+		known = &s.config.family.costs
+	}
+	costs, err := known.run(ctx, s.mechanism, true, s.plan.classes())
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		s.attacher.PID = 0
 		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
-		costs, err = calibrate.Run(ctx, s.mechanism, false, s.plan.classes())
+		costs, err = known.run(ctx, s.mechanism, false, s.plan.classes())
 	}
 	if err != nil {
 		s.warnOnce(fmt.Sprintf("durations include the probes' own time: %v", err))

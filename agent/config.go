@@ -72,6 +72,8 @@ type Config struct {
 	// NoSyncDebt leaves out whose work waits were for: launches cost less then.
 	NoSyncDebt bool
 
+	family *membership // nil: the target is recorded alone
+
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording
 

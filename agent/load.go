@@ -9,6 +9,8 @@ import (
 	"stageprof/agent/gil"
 	"stageprof/agent/probe"
 	"stageprof/bpf"
+
+	"github.com/cilium/ebpf"
 )
 
 // programs names the programs that the recording can need. The others would make
@@ -48,6 +50,9 @@ func (s *Session) load() error {
 	}
 	probe.Prepare(spec, s.mechanism)
 	s.prepareAllocations(spec)
+	if s.config.family != nil {
+		shareRoom(spec)
+	}
 	if s.config.PythonStacks == PythonStacksAll {
 		spec.Maps["python_samples"].MaxEntries = roomForAll
 	}
@@ -75,6 +80,19 @@ func (s *Session) load() error {
 		return err
 	}
 	return errors.Join(s.openTimeline(), s.setMatches(), s.setPython())
+}
+
+// familyShare is the part of the usual room that each process of a family gets:
+// the rows of one rank are some hundred, and many ranks have to fit.
+const familyShare = 4
+
+// shareRoom makes the tables smaller that grow with what a process does.
+func shareRoom(spec *ebpf.CollectionSpec) {
+	for _, name := range []string{
+		"calls", "stages", "spans", "threads", "debts", "regions", "texts", "hidden_names", "hidden_texts", "python_samples",
+	} {
+		spec.Maps[name].MaxEntries /= familyShare
+	}
 }
 
 // setPython tells the kernel side how to read the interpreter that the plan is

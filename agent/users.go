@@ -118,7 +118,7 @@ func errNoDriver(process *target.Process) error {
 	if len(users) == 0 {
 		return errNothingNear(process)
 	}
-	return fmt.Errorf("%w, but it has in these descendants of process %d (%s): %s; record one of them with --pid",
+	return fmt.Errorf("%w, but it has in these descendants of process %d (%s): %s; record all of them with --children, or one with --pid",
 		ErrNoDriver, process.PID(), process.Comm(), listUsers(users))
 }
 
@@ -147,6 +147,9 @@ func (s *Session) lookForChildren() error {
 }
 
 func (s *Session) rememberChildren() error {
+	if s.config.family != nil { // it follows them
+		return nil
+	}
 	users, err := usersBeside(s.process.PID(), s.children.seen)
 	if err != nil {
 		return fmt.Errorf("looking for the target's children: %w", err)
@@ -158,10 +161,10 @@ func (s *Session) rememberChildren() error {
 // warnOfChildren names those that were not recorded.
 func (s *Session) warnOfChildren() {
 	if err := s.rememberChildren(); err != nil {
-		s.warnings = append(s.warnings, err.Error())
+		s.warnOnce(err.Error())
 	}
 	if n := len(s.children.seen); n > 0 {
-		s.warnings = append(s.warnings, fmt.Sprintf("not recorded, though they have mapped the CUDA driver: %d descendants of the process: %s",
+		s.warnOnce(fmt.Sprintf("not recorded, though they have mapped the CUDA driver: %d descendants of the process (--children records them): %s",
 			n, listUsers(s.children.seen)))
 	}
 }

@@ -49,6 +49,10 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 		defer timer.Stop()
 		over = timer.C
 	}
+	var familyOver <-chan struct{}
+	if s.config.family != nil {
+		familyOver = s.config.family.over
+	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 
@@ -58,6 +62,8 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 		case <-ctx.Done():
 			return recording.EndInterrupt, nil
 		case <-over:
+			return recording.EndDuration, nil
+		case <-familyOver:
 			return recording.EndDuration, nil
 		case <-s.process.Exited():
 			return recording.EndExit, nil

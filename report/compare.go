@@ -406,7 +406,7 @@ func (t *text) writeVerdicts(verdicts []correlate.Verdict) {
 			rows = append(rows, row{cells: []string{"", "  " + MetText(&v.Met[i])}})
 		}
 	}
-	t.writeList(rows)
+	writeList(&t.Builder, rows, t.width)
 }
 
 // MetText says which change met a condition.

@@ -149,12 +149,12 @@ func (t *text) writeNotes(notes [][]string) {
 	for i := range notes {
 		rows[i].cells = notes[i]
 	}
-	t.writeList(rows)
+	writeList(&t.Builder, rows, t.width)
 }
 
 // writeList writes rows in columns to the left, the last one broken into lines
 // where it is too long.
-func (t *text) writeList(rows []row) {
+func writeList(b *strings.Builder, rows []row, width int) {
 	var widths []int
 	for _, r := range rows {
 		for i, c := range r.cells {
@@ -170,7 +170,7 @@ func (t *text) writeList(rows []row) {
 		for i, c := range r.cells[:last] {
 			line += c + pad(c, widths[i]) + gap
 		}
-		writeWords(&t.Builder, r.cells[last], line, strings.Repeat(" ", cells(line)), max(t.width, cells(line)+leastName))
+		writeWords(b, r.cells[last], line, strings.Repeat(" ", cells(line)), max(width, cells(line)+leastName))
 	}
 }
 
@@ -188,6 +188,6 @@ func (t *text) writeWarnings() {
 func (t *text) writeWarningList(warnings []string) {
 	t.printf("\nWARNINGS\n")
 	for _, w := range warnings {
-		t.writeList([]row{{cells: []string{"-", printable(w)}}})
+		writeList(&t.Builder, []row{{cells: []string{"-", printable(w)}}}, t.width)
 	}
 }

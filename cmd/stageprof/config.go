@@ -31,6 +31,7 @@ type recordConfig struct {
 	Stages      string // the profile of the stages' wall time, "" for none
 	Spans       string // the single spans, "" for none
 	Save        string // the Recording, "" for none
+	Children    bool   // the process's descendants, too
 	ReadyFile   string // created when every probe is live, "" for none
 	Format      string // of the table
 	Full        bool   // every table
@@ -56,6 +57,7 @@ func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.Agent.Regions, "region", nil, "also show these functions, `LIB:SYMBOL`, as callers; may be repeated")
 	f.BoolVar(&c.Agent.Allocations, "allocations", false, "count what PyTorch's CUDA allocator gives to tensors, by stage")
 	f.StringVar(&c.ReadyFile, "ready-file", "", "create this `file` when every probe is live")
+	f.BoolVar(&c.Children, "children", false, "record the process's descendants, too, as far as they use CUDA")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
 	f.BoolVar(&c.Full, "full", false, fullHelp)
@@ -97,6 +99,8 @@ func (c *recordConfig) Validate() error {
 		return &usageError{errors.New("the output has no name")}
 	case c.Agent.Timeline > 0 && c.Save == "":
 		return &usageError{errors.New("--timeline needs --save: the events are a part of the saved recording")}
+	case c.Children && c.Save != "" && !perProcess(c.Save):
+		return &usageError{fmt.Errorf("--save %q with --children needs a file of each process: put {rank} or {pid} into its name", c.Save)}
 	case c.Quiet && c.Verbose:
 		return &usageError{errors.New("--quiet and --verbose exclude each other")}
 	}

@@ -171,7 +171,7 @@ func (d *diagnosis) inspect(ctx context.Context, c *doctorConfig) error {
 	}
 	switch n := d.Process.sites(); {
 	case len(plan.Drivers) == 0 && len(d.Process.Descendants) > 0:
-		d.Problems = append(d.Problems, "the process has mapped no CUDA driver, but its descendants have: give the pid of one")
+		d.Problems = append(d.Problems, "the process has mapped no CUDA driver, but its descendants have: give the pid of one, or record --children")
 	case len(plan.Drivers) == 0:
 		d.Problems = append(d.Problems, plan.NoDriver.Error())
 	case n == 0:

@@ -36,6 +36,11 @@ type output struct {
 // open adds the file that will be at path. The writer that it returns is valid
 // until commit or discard.
 func (o *outputs) open(path string) (io.Writer, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.settled {
+		return nil, errAborted
+	}
 	out, err := newOutput(path)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -66,6 +67,12 @@ they never change the totals.
 (--timeline=2s): every call, and when threads were off the CPU, for "stageprof
 timeline". It costs each call some 0.2 µs.
 
+--children records every process below PID, too, that has mapped the CUDA driver or
+does so later: PID may be a launcher such as torchrun. Each has its own window. The
+table compares them, the slowest first; the profile has all, with the labels rank and
+pid. In names of files {rank} and {pid} ask for one file of each process; --save needs
+that. Up to ` + strconv.Itoa(agent.MaxMembers) + ` processes are recorded at once.
+
 Sync debt says whose work each wait for the device was for: an estimate, by number
 of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it out.`,
 		Example: `  # half a minute of process 4242, then look at it by stage and GIL state
@@ -94,6 +101,10 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
   # until ^C, and every single call of the last 2 s before it, for Perfetto
   sudo stageprof record --pid 4242 --timeline=2s --save run.rec
   stageprof timeline run.rec
+
+  # all ranks of a job, by the pid of torchrun: one profile, and one recording of each
+  sudo stageprof record --pid 4242 --children -d 30s --save 'run.{rank}.rec'
+  go tool pprof -tagroot=rank,stage stageprof.pb.gz
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,
@@ -204,13 +215,20 @@ func (r *recorder) record(ctx context.Context) error {
 	if r.config.Quiet {
 		c.Progress = nil
 	}
+	defer r.console.setStatus("")
+	if r.config.Children {
+		return agent.RecordFamily(ctx, c, func(family *agent.Family) error {
+			r.console.setStatus("")
+			r.addGPU(family.Recordings...)
+			return r.finishFamily(family)
+		})
+	}
 	c.Recorded = func(rec *recording.Recording) error {
 		r.console.setStatus("")
 		r.addGPU(rec)
 		return r.finish(rec)
 	}
 	_, err := agent.Record(ctx, c)
-	r.console.setStatus("")
 	return err
 }
 
@@ -248,18 +266,34 @@ func (r *recorder) finish(rec *recording.Recording) error {
 		r.log.Log(context.Background(), level, "the recording ended", "reason", rec.Window.End, "after", rec.Window.Duration)
 	}
 	ledger := correlate.Build(rec)
-	written := writeAll(r.writers, &r.files, ledger)
+	return r.write([]*correlate.Ledger{ledger}, func() error {
+		return printTable(r.stdout, ledger, r.config.Format, r.config.Full)
+	})
+}
+
+// finishFamily does the same for a process and its descendants.
+func (r *recorder) finishFamily(family *agent.Family) error {
+	for _, missed := range family.Missed {
+		r.log.Warn("a process was not recorded", "process", missed)
+	}
+	var ledgers []*correlate.Ledger
+	for _, rec := range family.Recordings {
+		ledgers = append(ledgers, correlate.Build(rec))
+	}
+	return r.write(ledgers, func() error {
+		return printProcesses(r.stdout, ledgers, family.Missed, r.config.Format, r.config.Full)
+	})
+}
+
+func (r *recorder) write(ledgers []*correlate.Ledger, printTable func() error) error {
+	written := writeAll(r.writers, &r.files, ledgers)
 	if r.files.aborted() {
 		return errAborted
 	}
 	if written == nil {
 		r.log.Info("profile written", "file", r.config.Output)
 	}
-	return errors.Join(written, printTable(r.stdout, ledger, r.config.Format, r.config.Full))
-}
-
-func writeRecording(w io.Writer, ledger *correlate.Ledger) error {
-	return recording.Write(w, ledger.Source)
+	return errors.Join(written, printTable())
 }
 
 // openGPU opens NVML. Without it the recording lacks the GPUs' summary only.
@@ -277,12 +311,15 @@ func (r *recorder) openGPU(ctx context.Context) {
 	r.poller = poller
 }
 
-func (r *recorder) addGPU(rec *recording.Recording) {
-	if r.poller == nil {
-		rec.GPUNote = r.gpuNote
-		return
+func (r *recorder) addGPU(recordings ...*recording.Recording) {
+	var gpus *recording.GPU
+	note := r.gpuNote
+	if r.poller != nil {
+		gpus, note = r.poller.Stop()
 	}
-	rec.GPU, rec.GPUNote = r.poller.Stop()
+	for _, rec := range recordings {
+		rec.GPU, rec.GPUNote = gpus, note
+	}
 }
 
 func (r *recorder) closeGPU() {

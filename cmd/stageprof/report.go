@@ -58,9 +58,11 @@ func (c *reportConfig) Validate(recordings int) error {
 	}
 	switch {
 	case recordings == 0:
-		return &usageError{errors.New("which recording? give one file that record --save wrote")}
-	case recordings > 1 && (len(c.By.Names) == 0 || c.Files != profileFiles{}):
-		return &usageError{errors.New("which recording? only the table of --by takes several, and then no other output")}
+		return &usageError{errors.New("which recording? give a file that record --save wrote")}
+	case recordings > 1 && (c.Trend || c.Histogram != ""):
+		return &usageError{errors.New("which recording? --trend and --histogram are about one")}
+	case recordings > 1 && len(c.By.Names) == 0 && (c.Format == formatCSV || c.Format == formatMarkdown):
+		return &usageError{fmt.Errorf("which recording? the table of stages as %s is about one", c.Format)}
 	case views > 1:
 		return &usageError{errors.New("--by, --trend and --histogram exclude each other")}
 	}
@@ -74,15 +76,18 @@ func (c *reportConfig) Validate(recordings int) error {
 func newReportCmd() *cobra.Command {
 	var c reportConfig
 	cmd := &cobra.Command{
-		Use:   "report FILE",
+		Use:   "report FILE...",
 		Short: "Print the tables of a saved recording, or make its profiles again",
 		Long: `Report reads what "record --save" saved, on any machine, and prints the same
 table and writes the same profiles as record did. It needs no privileges.
 
+Several files, such as those of all ranks, are compared process by process: each
+stage with the slowest process first, and one profile of all. In names of files
+{rank} and {pid} stand for the process's, and ask for one file of each.
+
 --by prints a table of calls instead, grouped by any of these, in any order:
 ` + dimensionHelp() + `
-It may take several recordings, such as those of all ranks. --match chooses groups
-by a regular expression on their key, which is written "stage=forward gil=free";
+It takes several recordings, too. --match chooses groups by a regular expression on their key, which is written "stage=forward gil=free";
 --sort sorts by a column (` + list(correlate.GroupColumnNames()) + `,
 or one of those that it is grouped by).
 
@@ -92,6 +97,7 @@ warming up. --histogram prints how long the calls of one function took.`,
   stageprof report run.rec
   stageprof report run.rec --by stage,gil --match gil=held
   stageprof report run.rec --by symbol,caller --sort calls --top 10 --format csv
+  stageprof report rank*.rec -o all.pb.gz
   stageprof report rank*.rec --by rank,stage
   stageprof report run.rec --trend --skip-warmup
   stageprof report run.rec --histogram cuStreamSynchronize
@@ -127,11 +133,14 @@ func (c *reportConfig) run(paths []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAll(writers, &files, ledgers[0]); err != nil {
+	if err := writeAll(writers, &files, ledgers); err != nil {
 		return err
 	}
 	if view != nil {
 		return printView(stdout, view, c.Format)
+	}
+	if len(ledgers) > 1 {
+		return printProcesses(stdout, ledgers, nil, c.Format, c.Full)
 	}
 	return printTable(stdout, ledgers[0], c.Format, c.Full)
 }
@@ -187,11 +196,11 @@ func readRecording(path string) (*recording.Recording, error) {
 	return rec, nil
 }
 
-// fileWriter fills one of the files.
+// fileWriter fills one of the files, or one of each process.
 type fileWriter struct {
 	path  string
-	file  io.Writer
-	write func(io.Writer, *correlate.Ledger) error
+	file  io.Writer // nil: one of each process
+	write func(io.Writer, []*correlate.Ledger) error
 }
 
 // openWriters finds out that a file can't be written before any work is done.
@@ -199,17 +208,24 @@ type fileWriter struct {
 func openWriters(files *outputs, names profileFiles, options pprofout.Options, more ...fileWriter) ([]fileWriter, error) {
 	var writers []fileWriter
 	for _, f := range append([]fileWriter{
-		{path: names.Output, write: func(w io.Writer, l *correlate.Ledger) error { return pprofout.Write(w, l, options) }},
-		{path: names.Stages, write: func(w io.Writer, l *correlate.Ledger) error {
-			return pprofout.WriteStages(w, l, pprofout.Options{})
+		{path: names.Output, write: func(w io.Writer, l []*correlate.Ledger) error {
+			return pprofout.WriteSeveral(w, l, options)
 		}},
-		{path: names.Spans, write: report.Spans},
+		{path: names.Stages, write: func(w io.Writer, l []*correlate.Ledger) error {
+			return pprofout.WriteStagesOfSeveral(w, l, pprofout.Options{})
+		}},
+		{path: names.Spans, write: report.SpansOfSeveral},
 	}, more...) {
 		if f.path == "" {
 			continue
 		}
 		var err error
-		if f.file, err = files.open(f.path); err != nil {
+		if perProcess(f.path) {
+			err = tryOutput(f.path)
+		} else {
+			f.file, err = files.open(f.path)
+		}
+		if err != nil {
 			return nil, err
 		}
 		writers = append(writers, f)
@@ -218,13 +234,29 @@ func openWriters(files *outputs, names profileFiles, options pprofout.Options, m
 }
 
 // writeAll fills the files and gives all of them their names.
-func writeAll(writers []fileWriter, files *outputs, ledger *correlate.Ledger) error {
+func writeAll(writers []fileWriter, files *outputs, ledgers []*correlate.Ledger) error {
 	for _, f := range writers {
-		if err := f.write(f.file, ledger); err != nil {
+		if err := f.fill(files, ledgers); err != nil {
 			return fmt.Errorf("writing %q: %w", f.path, err)
 		}
 	}
 	return files.commit()
+}
+
+func (f *fileWriter) fill(files *outputs, ledgers []*correlate.Ledger) error {
+	if f.file != nil {
+		return f.write(f.file, ledgers)
+	}
+	for i, name := range namesFor(f.path, ledgers) {
+		file, err := files.open(name)
+		if err != nil {
+			return err
+		}
+		if err := f.write(file, ledgers[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printTable(w io.Writer, ledger *correlate.Ledger, format string, full bool) error {

@@ -1,0 +1,452 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"stageprof/agent/calibrate"
+	"stageprof/agent/elfsym"
+	"stageprof/agent/probe"
+	"stageprof/agent/target"
+	"stageprof/recording"
+)
+
+// Family is what was recorded of a process and its descendants.
+type Family struct {
+	Recordings []*recording.Recording // by rank, start of the window and pid
+	// Missed names processes with a driver that were not recorded, and why.
+	Missed []string
+}
+
+// MaxMembers bounds the processes that are recorded at once.
+const MaxMembers = 64
+
+// RecordFamily records a process and its descendants, each of them that has
+// mapped a CUDA driver or maps one until the recording ends. Each one has a
+// Session of its own, and with it a window of its own. The recording ends like
+// Record's, or when no process of the family is left.
+//
+// Config.Ready is called when the windows of those are open that had the driver
+// when it was called, Progress with their sums, and recorded, instead of
+// Config.Recorded, once, when all Recordings are complete: probes may be still on.
+func RecordFamily(ctx context.Context, config Config, recorded func(*Family) error) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	if err := checkFeatures(config.PID); err != nil {
+		return err
+	}
+	root, err := target.Open(config.PID)
+	if err != nil {
+		return err
+	}
+	f := newFamilyOf(config, root)
+	defer f.forget()
+	return f.record(ctx, recorded)
+}
+
+// membership is what the Sessions of a family share.
+type membership struct {
+	over  chan struct{} // closed when the duration is over
+	costs calibrations
+}
+
+type family struct {
+	config  Config
+	shared  *membership
+	opening chan struct{} // a token for each Session that may attach now
+
+	kin     map[int]*relative // by pid, those that live
+	members []*member         // in the order in which they were found
+
+	began time.Time // when the first were live; zero: not yet
+
+	recorded, closed sync.WaitGroup // of members
+
+	mu     sync.Mutex // guards what follows, and the members' results
+	missed []string
+}
+
+// relative is a living process of the family.
+type relative struct {
+	target.Descendant
+	process *target.Process
+	member  *member // latest one; nil: it has had no driver yet
+}
+
+// member is a Session of one process, until its window ends.
+type member struct {
+	user     User
+	late     bool          // found after the recording had begun
+	found    time.Time     // when
+	attached chan struct{} // closed when the window is open, or never will be
+
+	progress  Progress
+	recording *recording.Recording
+	err       error // why there is none
+}
+
+func newFamilyOf(config Config, root *target.Process) *family {
+	shared := &membership{over: make(chan struct{})}
+	// Attaching is work for a CPU, and the target wants some, too.
+	f := &family{config: config, shared: shared, opening: make(chan struct{}, min(4, max(1, runtime.NumCPU()/2)))}
+	self := target.Descendant{PID: root.PID(), StartTicks: root.StartTicks()}
+	f.kin = map[int]*relative{root.PID(): {Descendant: self, process: root}}
+	return f
+}
+
+func (f *family) record(ctx context.Context, recorded func(*Family) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer f.closed.Wait()
+	defer stop() // before that, also on an error
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	if err := f.watch(ctx); err != nil {
+		return err
+	}
+	f.recorded.Wait()
+	result := f.result()
+	if len(result.Recordings) == 0 {
+		return f.failure()
+	}
+	err := recorded(result)
+	f.report("taking the probes off")
+	return err
+}
+
+// open starts the Sessions of those that have the driver now, and returns when
+// their windows are open.
+func (f *family) open(ctx context.Context) error {
+	for {
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		if len(f.members) > 0 {
+			break
+		}
+		if err := f.waitForMember(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range f.members {
+		<-m.attached
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+	}
+	if !slices.ContainsFunc(f.members, func(m *member) bool { return f.errorOf(m) == nil }) {
+		return f.failure()
+	}
+	f.began = time.Now()
+	if f.config.Ready == nil {
+		return nil
+	}
+	if err := f.config.Ready(); err != nil {
+		return fmt.Errorf("saying that the probes are live: %w", err)
+	}
+	return nil
+}
+
+func (f *family) waitForMember(ctx context.Context) error {
+	if len(f.kin) == 0 {
+		return fmt.Errorf("%w, nor has a descendant of it, and all have exited", ErrNoDriver)
+	}
+	if !f.config.Wait {
+		return fmt.Errorf("%w, nor has a descendant of it: process %d; --wait waits for one", ErrNoDriver, f.config.PID)
+	}
+	f.report("waiting for the CUDA driver")
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w: waiting for it was interrupted", ErrNoDriver)
+	case <-time.After(lookInterval):
+		return nil
+	}
+}
+
+// watch follows the family until the recording is over.
+func (f *family) watch(ctx context.Context) error {
+	var over <-chan time.Time
+	if f.config.Duration > 0 {
+		timer := time.NewTimer(f.config.Duration)
+		defer timer.Stop()
+		over = timer.C
+	}
+	ticker := time.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-over:
+			close(f.shared.over)
+			return nil
+		case <-ticker.C:
+		}
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		if len(f.kin) == 0 {
+			return nil
+		}
+		f.report("recording")
+	}
+}
+
+// look finds new relatives, and starts Sessions of those that have a driver now.
+func (f *family) look(ctx context.Context) error {
+	var roots []int
+	for pid, r := range f.kin {
+		if r.exited() {
+			delete(f.kin, pid)
+			r.process.Close() // of files that were only read
+			continue
+		}
+		roots = append(roots, pid)
+	}
+	slices.Sort(roots)
+	below, err := target.Descendants(roots...)
+	if err != nil {
+		return err
+	}
+	for _, d := range below {
+		if p, err := target.Open(d.PID); err == nil { // else it has ended, or may not be looked at
+			f.kin[d.PID] = &relative{Descendant: d, process: p}
+		}
+	}
+	for _, r := range f.candidates() {
+		f.join(ctx, r)
+	}
+	return nil
+}
+
+func (r *relative) exited() bool {
+	select {
+	case <-r.process.Exited():
+		return true
+	default:
+		return false
+	}
+}
+
+// candidates are those that have a driver and no Session, forked copies last: of
+// these many never call it.
+func (f *family) candidates() (found []*relative) {
+	for _, r := range f.kin {
+		if r.wants() {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b *relative) int {
+		return cmp.Or(compareBool(a.Copy, b.Copy), cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
+	})
+	return found
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// wants reports whether the process has a driver that no Session was opened for.
+// Another program is another target.
+func (r *relative) wants() bool {
+	if execed, err := r.process.Execed(); err != nil {
+		return false
+	} else if execed {
+		next, err := target.Open(r.PID)
+		if err != nil {
+			return false
+		}
+		r.process.Close()
+		r.process, r.member, r.Copy = next, nil, false
+	}
+	if r.member != nil {
+		return false
+	}
+	drivers, err := r.process.Drivers()
+	return err == nil && len(drivers) > 0
+}
+
+// join starts a Session of a process.
+func (f *family) join(ctx context.Context, r *relative) {
+	m := &member{user: newUser(r.process, r.Descendant), late: !f.began.IsZero(), found: time.Now(), attached: make(chan struct{})}
+	r.member = m
+	f.members = append(f.members, m)
+	if f.running() > MaxMembers {
+		f.miss(m, fmt.Errorf("%d processes are recorded already", MaxMembers))
+		close(m.attached)
+		return
+	}
+	f.recorded.Add(1)
+	f.closed.Go(func() { f.follow(ctx, m) })
+}
+
+// running is the number of members whose windows are open, or will be.
+func (f *family) running() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
+		if m.recording == nil && m.err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// follow records one process.
+func (f *family) follow(ctx context.Context, m *member) {
+	s, err := f.attach(ctx, m)
+	close(m.attached)
+	if err != nil {
+		f.recorded.Done()
+		return
+	}
+	r, err := s.Wait(ctx)
+	f.mu.Lock()
+	m.recording = r
+	f.mu.Unlock()
+	if err != nil {
+		f.miss(m, err)
+	}
+	f.recorded.Done()
+	if err := s.Close(); err != nil {
+		f.config.Log.Warn("the probes did not come off cleanly", "pid", m.user.PID, "reason", err)
+	}
+}
+
+func (f *family) attach(ctx context.Context, m *member) (*Session, error) {
+	f.opening <- struct{}{}
+	defer func() { <-f.opening }()
+	c := f.config
+	c.PID, c.Duration, c.Wait, c.family = m.user.PID, 0, false, f.shared
+	c.Ready, c.Recorded = nil, nil
+	c.Progress = func(p Progress) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		m.progress = p
+	}
+	s, err := Open(ctx, c)
+	if err != nil {
+		f.miss(m, err)
+		return nil, err
+	}
+	if m.late {
+		s.warnLate(m.found, f.began)
+	}
+	f.config.Log.Info("recording a process", "process", m.user)
+	return s, nil
+}
+
+// warnLate says from when on a process was recorded that came later than others.
+func (s *Session) warnLate(found, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warnOnce(fmt.Sprintf("the process was found to have the CUDA driver %v after the recording began, and is recorded from %v on: what it called before was not seen",
+		found.Sub(began).Round(time.Millisecond), s.startWall.Sub(began).Round(time.Millisecond)))
+}
+
+func (f *family) miss(m *member, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.err = err
+	f.missed = append(f.missed, fmt.Sprintf("%v: %v", m.user, err))
+}
+
+func (f *family) errorOf(m *member) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return m.err
+}
+
+// failure is why nothing was recorded.
+func (f *family) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, m := range f.members {
+		if m.err != nil {
+			errs = append(errs, fmt.Errorf("process %v: %w", m.user, m.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *family) result() *Family {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	result := &Family{Missed: slices.Clone(f.missed)}
+	for _, m := range f.members {
+		if m.recording != nil {
+			result.Recordings = append(result.Recordings, m.recording)
+		}
+	}
+	slices.SortStableFunc(result.Recordings, func(a, b *recording.Recording) int {
+		return cmp.Or(cmp.Compare(a.Target.Rank, b.Target.Rank),
+			cmp.Compare(a.Window.StartNS, b.Window.StartNS), cmp.Compare(a.Target.PID, b.Target.PID))
+	})
+	return result
+}
+
+// report tells what all Sessions together have seen.
+func (f *family) report(state string) {
+	if f.config.Progress == nil {
+		return
+	}
+	sum := Progress{State: state}
+	if !f.began.IsZero() {
+		sum.Elapsed = time.Since(f.began)
+	}
+	f.mu.Lock()
+	for _, m := range f.members {
+		sum.Calls += m.progress.Calls
+		sum.Lost += m.progress.Lost
+	}
+	f.mu.Unlock()
+	f.config.Progress(sum)
+}
+
+// forget lets go of the processes.
+func (f *family) forget() {
+	for _, r := range f.kin {
+		r.process.Close() // of files that were only read
+	}
+}
+
+// calibrations are measured once for all Sessions of a family. Its zero value is
+// ready to use; nil measures anew each time.
+type calibrations struct {
+	mu      sync.Mutex
+	results map[string]calibrate.Result
+}
+
+func (c *calibrations) run(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
+	if c == nil {
+		return calibrate.Run(ctx, mechanism, filter, classes)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := fmt.Sprint(mechanism, filter, classes)
+	if result, ok := c.results[key]; ok {
+		return result, nil
+	}
+	result, err := calibrate.Run(ctx, mechanism, filter, classes)
+	if err == nil {
+		if c.results == nil {
+			c.results = map[string]calibrate.Result{}
+		}
+		c.results[key] = result
+	}
+	return result, err
+}

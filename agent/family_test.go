@@ -1,0 +1,290 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"stageprof/agent"
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// familyRun is a recording of a family in progress.
+type familyRun struct {
+	t     *testing.T
+	stop  context.CancelFunc
+	ready chan struct{}
+	live  chan struct{} // one for each process whose window has opened
+	done  chan error
+	got   *agent.Family
+}
+
+// liveLog passes on that the window of a process is open.
+type liveLog struct {
+	slog.Handler
+	live chan struct{}
+}
+
+func (l liveLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l liveLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "recording a process" {
+		l.live <- struct{}{}
+	}
+	return nil
+}
+
+// recordFamily returns once the first windows are open.
+func recordFamily(t *testing.T, config agent.Config) *familyRun {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	f := &familyRun{t: t, stop: stop, ready: make(chan struct{}), live: make(chan struct{}, agent.MaxMembers), done: make(chan error, 1)}
+	config.Ready = func() error { close(f.ready); return nil }
+	config.Log = slog.New(liveLog{slog.DiscardHandler, f.live})
+	config.Probes = "all"
+	go func() {
+		f.done <- agent.RecordFamily(ctx, config, func(got *agent.Family) error { f.got = got; return nil })
+	}()
+	t.Cleanup(stop)
+	select {
+	case <-f.ready:
+	case err := <-f.done:
+		t.Fatalf("recording: %v", err)
+	case <-time.After(simtest.Patience):
+		t.Fatal("the probes are not live after a long time")
+	}
+	return f
+}
+
+func (f *familyRun) waitLive(n int) {
+	f.t.Helper()
+	for range n {
+		select {
+		case <-f.live:
+		case <-time.After(simtest.Patience):
+			f.t.Fatal("a window does not open")
+		}
+	}
+}
+
+// finish waits for the end, and returns the Recordings of the processes that
+// called the driver, by pid.
+func (f *familyRun) finish() map[int]*recording.Recording {
+	f.t.Helper()
+	select {
+	case err := <-f.done:
+		if err != nil {
+			f.t.Fatalf("recording: %v", err)
+		}
+	case <-time.After(simtest.Patience):
+		f.t.Fatal("the recording does not end")
+	}
+	byPID := map[int]*recording.Recording{}
+	for _, r := range f.got.Recordings {
+		if byPID[r.Target.PID] != nil {
+			f.t.Errorf("two recordings of process %d", r.Target.PID)
+		}
+		byPID[r.Target.PID] = r
+	}
+	return byPID
+}
+
+func expectProcesses(t *testing.T, got map[int]*recording.Recording, p *simtest.Process, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if got[pid] == nil {
+			t.Errorf("process %d was not recorded", pid)
+			continue
+		}
+		expectEqual(t, got[pid], p.TruthOf(pid).Counts())
+	}
+	if len(got) != len(pids) {
+		t.Errorf("%d processes were recorded, want %d", len(got), len(pids))
+	}
+}
+
+// numbers reads the numbers in lines behind a prefix.
+func numbers(t *testing.T, lines []string, prefix string) (numbers []int) {
+	t.Helper()
+	for _, line := range lines {
+		text := strings.TrimRight(strings.Fields(strings.TrimPrefix(line, prefix))[0], "}")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+func TestCaseC15ForkedWorkersAreRecorded(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "forker", "--workers", "4", "--calls", "300", "--early", "1", "--markers", simtest.Markers(t)))
+	p.WaitLines("up", 5)
+	workers := numbers(t, p.WaitLines(`{"child":`, 4), `{"child":`)
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	p.Ready()
+	got := f.finish()
+	p.Wait()
+	expectProcesses(t, got, p, append(workers, p.PID)...)
+	for pid, r := range got {
+		expectEnd(t, r, recording.EndExit)
+		for _, w := range r.Warnings {
+			if strings.HasPrefix(w, "not recorded") {
+				t.Errorf("process %d: %q", pid, w)
+			}
+		}
+	}
+}
+
+// Children that a recorded process forks while the probes are on have its code
+// with them in it. Nothing of that disturbs their calls, or its counts.
+func TestCaseC15WorkersForkedWhileRecording(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "forker", "--workers", "4", "--calls", "300", "--stay", "1", "--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	f.waitLive(1)
+	p.Ready()
+	p.WaitLines("worked", 5)
+	f.waitLive(4)
+	p.Release()
+	got := f.finish()
+	p.Wait()
+	expectEqual(t, got[p.PID], p.Truth().Counts())
+	for _, pid := range numbers(t, p.WaitLines(`{"child":`, 4), `{"child":`) {
+		if got[pid] == nil {
+			t.Errorf("process %d was not recorded", pid)
+			continue
+		}
+		warning(t, got[pid].Warnings, "the process was found to have the CUDA driver")
+		expectAccounted(t, got[pid])
+		expectAtMost(t, got[pid], p.TruthOf(pid).Counts())
+		if calls := p.TruthOf(pid).Counts()[simtest.Key{TID: pid, Tag: "pin", Symbol: "cuMemHostAlloc"}].Calls; calls != 300 {
+			t.Errorf("process %d made %d of 300 allocations", pid, calls)
+		}
+	}
+}
+
+// launch starts sh -c → launcher → workers, each with its rank. Two of them
+// have mapped the driver when it returns; a third one is started by a line on
+// the launcher's standard input, and waits for the file late.
+func launch(t *testing.T) (p *simtest.Process, workers []int, late string) {
+	t.Helper()
+	worker := simtest.Tester(t, "calls", "--markers", simtest.Markers(t), "--calls", "2000", "--stages", "2")
+	late = filepath.Join(t.TempDir(), "late")
+	script := `export WORLD_SIZE=3
+RANK=0 "$@" & echo worker $!
+RANK=1 "$@" & echo worker $!
+read go && { RANK=2 "$@" --ready "$LATE" & echo worker $!; }
+wait`
+	p = simtest.Start(t, simtest.Command{Path: "/bin/sh", Args: append(
+		[]string{"-c", `sh -c "$@"; exit $?`, "sh", script, "launcher", worker.Path}, worker.Args...)}.With("LATE="+late))
+	p.WaitLines("up", 2)
+	return p, numbers(t, p.WaitLines("worker ", 2), "worker "), late
+}
+
+// tellLauncher writes a line to the process's standard input.
+func tellLauncher(t *testing.T, p *simtest.Process) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/fd/0", p.PID), []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCaseC16RanksOfALauncher(t *testing.T) {
+	p, workers, _ := launch(t)
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	p.Ready()
+	p.Release() // there is no third one
+	got := f.finish()
+	p.Wait()
+	expectProcesses(t, got, p, workers...)
+	for rank, pid := range workers {
+		if r := got[pid]; r != nil && (r.Target.Rank != rank || r.Target.WorldSize != 3) {
+			t.Errorf("process %d has rank %d of %d, want %d of 3", pid, r.Target.Rank, r.Target.WorldSize, rank)
+		}
+	}
+}
+
+// A worker that is started while the others are recorded, and one that is killed.
+func TestCaseC16WorkersComeAndGo(t *testing.T) {
+	p, workers, late := launch(t)
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	f.waitLive(2)
+	if err := syscall.Kill(workers[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	tellLauncher(t, p)
+	last := numbers(t, p.WaitLines("worker ", 3), "worker ")[2]
+	f.waitLive(1)
+	p.Ready()
+	if err := os.WriteFile(late, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := f.finish()
+	p.Wait()
+	if killed := got[workers[0]]; killed == nil || counts(killed).Total().Calls != 0 || killed.Window.End != recording.EndExit {
+		t.Errorf("the recording of the killed process: %+v", killed)
+	}
+	delete(got, workers[0])
+	expectProcesses(t, got, p, workers[1], last)
+	if r := got[last]; r != nil {
+		warning(t, r.Warnings, "the process was found to have the CUDA driver")
+	}
+}
+
+// Workers of Python's multiprocessing: copies of the launcher, and programs of
+// their own.
+func TestCaseC16WorkersOfPython(t *testing.T) {
+	for _, method := range []string{"fork", "spawn"} {
+		t.Run(method, func(t *testing.T) {
+			p := simtest.Start(t, simtest.Command{Path: "python3", Args: []string{"testdata/workers.py", method, simtest.Driver(t), "3"}})
+			var pids []int
+			for _, line := range p.WaitLines("up ", 3) {
+				pids = append(pids, numbers(t, []string{line}, "up ")...)
+			}
+			f := recordFamily(t, agent.Config{PID: p.PID})
+			p.Ready()
+			got := f.finish()
+			p.Wait()
+			expectProcesses(t, got, p, pids...)
+			if _, ok := got[p.PID]; ok {
+				t.Error("the launcher was recorded, which has no driver")
+			}
+		})
+	}
+}
+
+// What a child was before it executed another program is complete; what it is
+// then is another target.
+func TestCaseC16WorkerExecutesAnotherProgram(t *testing.T) {
+	truth := filepath.Join(t.TempDir(), "truth.json")
+	worker := simtest.Tester(t, "execer", "--calls", "3000", "--markers", simtest.Markers(t))
+	p := simtest.Start(t, simtest.Command{Path: "/bin/sh", Args: append([]string{"-c", `"$@"; exit $?`, "sh", worker.Path}, worker.Args...)}.With("SIMCUDA_TRUTH="+truth))
+	p.WaitLine("up")
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	p.Ready()
+	if err := <-f.done; err != nil {
+		t.Fatal(err)
+	}
+	p.Wait()
+	before := f.got.Recordings[0]
+	expectEnd(t, before, recording.EndExec)
+	expectEqual(t, before, simtest.ReadTruth(t, truth+".before").Counts())
+}
+
+func TestFamilyWithoutDriver(t *testing.T) {
+	p := simtest.Start(t, simtest.Command{Path: "/bin/sh", Args: []string{"-c", "echo up; read x"}})
+	p.WaitLine("up")
+	err := agent.RecordFamily(t.Context(), agent.Config{PID: p.PID}, func(*agent.Family) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "nor has a descendant") {
+		t.Errorf("error %v", err)
+	}
+}
