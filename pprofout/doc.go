@@ -95,5 +95,8 @@
 // # Merging
 //
 // Merged profiles add their durations up: two ranks, recorded for 30 s each,
-// make a profile of 60 s.
+// make a profile of 60 s. WriteSeveral makes one profile of processes that were
+// recorded at the same time: its duration is from the first window's start to the
+// last one's end, each comment names its process, and samples keep the labels
+// pid and rank.
 package pprofout

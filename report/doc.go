@@ -63,6 +63,13 @@
 // Names that the target chose cannot disturb the terminal: control characters
 // and those that change the writing direction are shown as \x1b or \u202e.
 //
+// # Several processes
+//
+// TextOfSeveral compares processes that were recorded together. The first table has
+// a row for each, by rank. STAGE BY PROCESS has each stage's processes, the one with
+// the longest PER SPAN first; VS MEDIAN compares that with the median of the
+// processes; up to 16 rows of a stage. LOST, COST and WARNINGS name the process.
+//
 // # JSON
 //
 // One object. Times are integers in nanoseconds, sizes in bytes; a value that
@@ -202,6 +209,14 @@
 //	conditions    [{condition, failed, met: [text]}]
 //	warnings      [text]
 //
+// # JSON of several processes
+//
+// JSONOfSeveral writes one object:
+//
+//	format        1
+//	processes     [the object above, of each], by rank
+//	not_recorded  [text]: processes that use CUDA and were not recorded, and why
+//
 // # Spans
 //
 // One JSON object on a line for each single span, complete or partial:
@@ -209,6 +224,7 @@
 //	tid         of the thread, in the agent's pid namespace
 //	thread      its name
 //	stage_path  names of all open stages, joined with "/"
+//	pid, rank   of the process, where the file holds the spans of several
 //	begin_ns    CLOCK_MONOTONIC; of a span that the window cut, the window's edge
 //	wall_ns     of a partial span, the part inside the window
 //	partial     whether the edge of the window cut it

@@ -66,8 +66,8 @@ func TestReportErrors(t *testing.T) {
 		want string
 	}{
 		"no file":           {nil, exitUsage, "which recording"},
-		"two files":         {[]string{saved, saved}, exitUsage, "which recording"},
-		"two files, output": {[]string{saved, saved, "--by=gil", "-o=x"}, exitUsage, "which recording"},
+		"two files, trend":  {[]string{saved, saved, "--trend"}, exitUsage, "which recording"},
+		"two files, CSV":    {[]string{saved, saved, "--format=csv"}, exitUsage, "which recording"},
 		"unknown dimension": {[]string{saved, "--by=stge"}, exitUsage, `grouped by "stge", only by stage,`},
 		"dimension twice":   {[]string{saved, "--by=gil,stage,gil"}, exitUsage, `"gil" twice`},
 		"unknown column":    {[]string{saved, "--by=gil", "--sort=wall"}, exitUsage, `no column "wall"`},
