@@ -193,7 +193,7 @@ func (s *several) writeStages() {
 	}
 	s.printf("\n")
 	t.write(&s.Builder, s.width)
-	writeWords(&s.Builder, "The slowest process of each stage comes first. In lockstep the slow one is who does not wait: look for a stage that is long in one process, where the others wait in the next.", "", "", s.width)
+	writeWords(&s.Builder, "The slowest process of each stage comes first. Where ranks run in lockstep, all wait for the slowest one: it is the one that waits least where the others wait.", "", "", s.width)
 }
 
 // medianOf is that of the processes' means; they are sorted.
