@@ -879,6 +879,7 @@ const (
 	ProbeProgOnWakeup      = "on_wakeup"
 	ProbeProgPeekThreads   = "peek_threads"
 	ProbeProgRangeHit      = "range_hit"
+	ProbeVarForks          = "forks"
 	ProbeVarGil            = "gil"
 	ProbeVarGilMethod      = "gil_method"
 	ProbeVarLoaderEvents   = "loader_events"
@@ -1006,6 +1007,7 @@ type ProbeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeVariableSpecs struct {
+	Forks        *ebpf.VariableSpec `ebpf:"forks"`
 	Gil          *ebpf.VariableSpec `ebpf:"gil"`
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
@@ -1123,6 +1125,7 @@ func (m *ProbeMaps) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeVariables struct {
+	Forks        *ebpf.Variable `ebpf:"forks"`
 	Gil          *ebpf.Variable `ebpf:"gil"`
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
