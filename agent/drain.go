@@ -499,8 +499,7 @@ func (d *drain) addOpenOfProcess() {
 // addUnseeded adds the stages that a thread has been in since the window opened,
 // up to now.
 func (d *drain) addUnseeded(thread int, state *bpf.ProbeThreadState) {
-	// A thread that has ended since has them in its row.
-	if _, ended := d.stages[bpf.ProbeStageKey{Thread: state.Serial, Path: pathNone}]; ended {
+	if d.hasEnded(state.Serial) { // then its row has them
 		return
 	}
 	parts := partsOf(state.Outside.Parts)

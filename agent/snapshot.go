@@ -314,10 +314,14 @@ func (d *drain) addOpenStages(thread int, state *bpf.ProbeThreadState) {
 			d.cut(&inner)
 		}
 	}
-	// A thread that has ended since has this time in its row.
-	if _, ended := d.stages[bpf.ProbeStageKey{Thread: s.Serial, Path: pathNone}]; thread >= 0 && !ended {
+	if thread >= 0 && !d.hasEnded(s.Serial) {
 		d.addOutside(thread, partsOf(s.Outside.Parts))
 	}
+}
+
+// hasEnded tells whether a thread's time outside any stage is in its row.
+func (d *drain) hasEnded(serial uint32) bool {
+	return d.stages[bpf.ProbeStageKey{Thread: serial, Path: pathNone}].Last != 0
 }
 
 // openSpan is the open stage number i so far; inner is the one inside it.

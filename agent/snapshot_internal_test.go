@@ -60,6 +60,28 @@ func TestStageRowInMidChange(t *testing.T) {
 	}
 }
 
+// A thread that is just ending has its time outside any stage in its state until
+// it is all in the row, which is there before.
+func TestTimeOutsideOfEndingThread(t *testing.T) {
+	m := newMap(t, "stages")
+	const made, half, ended = 1, 2, 3
+	put(t, m, bpf.ProbeStageKey{Thread: made}, bpf.ProbeStageRow{})
+	put(t, m, bpf.ProbeStageKey{Thread: half}, bpf.ProbeStageRow{First: 9, Wall: 5})
+	put(t, m, bpf.ProbeStageKey{Thread: ended}, bpf.ProbeStageRow{First: 9, Wall: 5, Last: 9})
+	d := drain{Session: &Session{}, live: true}
+	d.objects.Stages = m
+	var err error
+	if d.stages, err = d.stageRows(); err != nil {
+		t.Fatal(err)
+	}
+	if d.hasEnded(made) || d.hasEnded(half) || !d.hasEnded(ended) {
+		t.Errorf("of the rows %+v", d.stages)
+	}
+	if _, ok := d.stages[bpf.ProbeStageKey{Thread: half}]; ok {
+		t.Error("half a row is taken")
+	}
+}
+
 func TestWholeRows(t *testing.T) {
 	if wholeRegion(&bpf.ProbeRegionRow{Count: 2, PartialCount: 1, Done: 2}) || !wholeRegion(&bpf.ProbeRegionRow{Count: 2, PartialCount: 1, Done: 3}) {
 		t.Error("a region")

@@ -142,6 +142,12 @@ static __always_inline void charge_off(struct thread_state *state, u64 now)
     charge(state, now, state->woken ? PART_RUNNABLE : state->off_part);
 }
 
+/* The clocks of two processors, and of the agent, may differ by a little. */
+static __always_inline u64 switch_time(void)
+{
+    return later(bpf_ktime_get_ns(), peeked_until);
+}
+
 static __always_inline void switched_out(struct thread_state *state, struct task_struct *task,
                                          bool preempted)
 {
@@ -150,7 +156,7 @@ static __always_inline void switched_out(struct thread_state *state, struct task
 
     if (!in_program)
         change_begin(state);
-    now = bpf_ktime_get_ns();
+    now = switch_time();
     if (!in_program) {
         charge_on(state, now, state->off_total - state->off_charged);
         state->off_part = off_cpu_part(task, preempted);
@@ -185,7 +191,7 @@ static __always_inline void switched_in(struct thread_state *state)
         return;
     if (!in_program)
         change_begin(state);
-    now = bpf_ktime_get_ns();
+    now = switch_time();
     off_until(state, now, in_program);
     if (timeline && !state->ended)
         timeline_off(state, now, in_program);
@@ -203,7 +209,7 @@ static __always_inline void woken_up(struct thread_state *state)
         return;
     if (!in_program)
         change_begin(state);
-    state->woken = bpf_ktime_get_ns();
+    state->woken = switch_time();
     if (!in_program)
         change_end(state);
 }

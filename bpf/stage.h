@@ -605,7 +605,8 @@ static __always_inline void stage_end(struct thread_state *state, u64 slot, u32 
         stage_close(state, now, source, false);
 }
 
-/* The time outside any stage, as a row without spans. */
+/* The time outside any stage, as a row without spans. It is whole, like others,
+ * when first and last agree, and not there yet while they are 0. */
 static __always_inline void outside_flush(struct thread_state *state)
 {
     struct stage_row *row = stage_row(state->serial, PATH_NONE);
@@ -614,11 +615,15 @@ static __always_inline void outside_flush(struct thread_state *state)
         count(LOST_OUTSIDE_ROW);
         return;
     }
+    row->first = state->mark;
+    barrier();
     for (int i = 0; i < PARTS; i++) {
         row->parts[i] += state->outside.parts[i];
         row->wall += state->outside.parts[i];
         state->outside.parts[i] = 0;
     }
+    barrier();
+    row->last = state->mark;
 }
 
 /* At the end of a thread or of the window. */
