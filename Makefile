@@ -87,6 +87,11 @@ test-dist: all ## a release for this machine: the same bytes twice, and they wor
 	$(NEED) go git
 	@scripts/test-dist.sh
 
+.PHONY: fuzz-short
+fuzz-short: sim marker ## every fuzz target for some seconds, ten minutes in all; FUZZ=regexp chooses
+	$(NEED) go gcc git
+	@scripts/fuzz.sh 15s
+
 .PHONY: lint
 lint: ## formatting and static checks of Go, C, shell and Python
 	$(NEED) go gcc clang-format shellcheck python git

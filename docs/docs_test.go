@@ -116,3 +116,89 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 }
+
+// goFiles calls a function with every Go file that is no test, but those that only
+// tests import.
+func goFiles(t *testing.T, each func(path string, text []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{"build", ".git", "sim"}, entry.Name()) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			each(filepath.ToSlash(path), text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The only program that is ever started is this one, to calibrate.
+func TestNoOtherPrograms(t *testing.T) {
+	starts := regexp.MustCompile(`exec\.Command\w*\([^\n]*|os\.StartProcess\([^\n]*|(?:syscall|unix)\.(?:Exec|ForkExec)\([^\n]*`)
+	found := 0
+	goFiles(t, func(path string, text []byte) {
+		for _, call := range starts.FindAll(text, -1) {
+			found++
+			if !strings.HasPrefix(path, "../agent/calibrate/") || !strings.Contains(string(call), `"/proc/self/exe"`) {
+				t.Errorf("%s: %s", path, call)
+			}
+		}
+	})
+	if found == 0 {
+		t.Error("not even the calibration's child was found: the test shows nothing")
+	}
+}
+
+// The BPF programs use no helper that acts on a process.
+func TestHelpersOfPrograms(t *testing.T) {
+	sources, err := filepath.Glob("../bpf/*.[ch]")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("%d sources, %v", len(sources), err)
+	}
+	acts := regexp.MustCompile(`bpf_(probe_write_user|send_signal\w*|override_return|copy_to_user\w*|sys_\w+)\s*\(`)
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if call := acts.Find(text); call != nil {
+			t.Errorf("%s: %s", path, call)
+		}
+	}
+}
+
+// Every module that go.mod names is listed with its licence, and no other.
+func TestDependenciesAreListed(t *testing.T) {
+	read := func(path, pattern string) (names []string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+		return names
+	}
+	required := read("../go.mod", `(?m)^\t(\S+) v\S+`)
+	listed := read("../LICENSES/dependencies.md", `(?m)^\| (\S+\.\S+) \| [^|]+ \|`)
+	for _, name := range required {
+		if !slices.Contains(listed, name) {
+			t.Errorf("LICENSES/dependencies.md does not list %s and its licence", name)
+		}
+	}
+	for _, name := range listed {
+		if !slices.Contains(required, name) {
+			t.Errorf("LICENSES/dependencies.md lists %s, which go.mod does not name", name)
+		}
+	}
+}

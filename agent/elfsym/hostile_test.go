@@ -399,3 +399,65 @@ func checkTranslation(t *testing.T, e *File) {
 		}
 	}
 }
+
+// Segments that overlap, in the file and in memory: each address has one place,
+// and each place one address.
+func TestOverlappingSegments(t *testing.T) {
+	b, err := os.ReadFile(buildZoo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	le := binary.LittleEndian
+	var loads []uint64 // positions of the headers
+	for i := range uint64(le.Uint16(b[56:])) {
+		if at := le.Uint64(b[32:]) + i*segmentSize; elf.ProgType(le.Uint32(b[at:])) == elf.PT_LOAD {
+			loads = append(loads, at)
+		}
+	}
+	if len(loads) < 2 {
+		t.Fatalf("%d segments", len(loads))
+	}
+	const offset, vaddr, size = 8, 16, 32
+	for _, fields := range [][]uint64{{offset}, {vaddr}, {offset, vaddr}, {vaddr, size}, {offset, vaddr, size}} {
+		c := slices.Clone(b)
+		for _, at := range loads[1:] { // all begin where the first one does
+			for _, f := range fields {
+				copy(c[at+f:at+f+8], c[loads[0]+f:])
+			}
+		}
+		f, err := openBytes(c)
+		if err != nil {
+			if !errors.Is(err, ErrBadELF) {
+				t.Errorf("fields %v: %v", fields, err)
+			}
+			continue
+		}
+		askEverything(f)
+		checkTranslation(t, f)
+	}
+}
+
+// Notes are bytes of the target's file.
+func FuzzNotes(f *testing.F) {
+	f.Add([]byte("\x04\x00\x00\x00\x04\x00\x00\x00\x03\x00\x00\x00GNU\x00\x01\x02\x03\x04"), false)
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\x03\x00\x00\x00"), true)
+	f.Add([]byte{}, true)
+	f.Fuzz(func(t *testing.T, b []byte, wide bool) {
+		align := uint64(4)
+		if wide {
+			align = 8
+		}
+		notes, err := parseNotes(b, align)
+		if err != nil && !errors.Is(err, ErrBadELF) {
+			t.Errorf("error %v", err)
+		}
+		total := 0
+		for _, n := range notes {
+			total += len(n.Owner) + len(n.Desc)
+		}
+		if total > len(b) || len(notes) > maxNotes {
+			t.Errorf("%d notes with %d bytes of %d", len(notes), total, len(b))
+		}
+		findBuildID(notes)
+	})
+}
