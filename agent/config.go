@@ -28,7 +28,7 @@ var (
 	// ErrExeced: the target executed another program before the window opened.
 	ErrExeced = errors.New("it executed another program while the probes were put in; record again")
 	// ErrNoFrames: Python functions were to be stages, and can't be read.
-	ErrNoFrames = errors.New("Python functions can't be stages here")
+	ErrNoFrames = errors.New("stages can't be taken from Python functions")
 	// ErrSeccomp: the target's system call filter could kill it at a return probe.
 	ErrSeccomp = errors.New("the process is under a system call filter that return probes may violate")
 )
