@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,8 +42,10 @@ func TestRegionsOfCuBLAS(t *testing.T) {
 	got, p := runTester(t, agent.Config{RegionSets: []string{"cublas"}},
 		command.With("LD_LIBRARY_PATH="+filepath.Dir(simtest.Driver(t))))
 	expectEqual(t, got, p.Truth().Counts())
-	if len(got.Warnings) > 1 { // of the marker library that it has not
-		t.Errorf("warnings %q", got.Warnings)
+	for _, w := range got.Warnings { // what it says of cost and of missing markers is true
+		if !strings.Contains(w, "of its time") && !strings.Contains(w, "no marker library") {
+			t.Errorf("warning %q", w)
+		}
 	}
 	want := map[string]uint64{
 		" | ": rounds, " | cublasSgemm_v2": rounds, " | cublasGemmEx": rounds, " | cublasSgemmStridedBatched": rounds,
