@@ -134,7 +134,7 @@ func (r *timelineReader) read() error {
 	for r.ring.SetDeadline(now); ; {
 		err := r.ring.ReadInto(&r.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			r.trim(monotonic() - uint64(r.window))
+			r.trim(monotonic())
 			return nil
 		}
 		if err != nil {
@@ -146,7 +146,12 @@ func (r *timelineReader) read() error {
 	}
 }
 
-func (r *timelineReader) trim(before uint64) {
+// begin is when the window that ends at a time begins. The clock counts from the
+// machine's start on, which may be later.
+func (r *timelineReader) begin(end uint64) uint64 { return end - min(end, uint64(r.window)) }
+
+func (r *timelineReader) trim(now uint64) {
+	before := r.begin(now)
 	r.calls.trim(before, r.most)
 	r.off.trim(before, r.most)
 	r.waits.trim(before, r.most)
@@ -203,7 +208,7 @@ func (r *timelineReader) close() error {
 
 // start is from when on the timeline is whole, but for the losses.
 func (r *timelineReader) start(opened, end uint64) (start uint64, cut bool) {
-	asked := max(opened, end-min(end, uint64(r.window)))
+	asked := max(opened, r.begin(end))
 	start = max(asked, r.calls.cut+1, r.off.cut+1, r.waits.cut+1, r.spans.cut+1)
 	return start, start > asked
 }

@@ -3,6 +3,8 @@ package agent
 import (
 	"slices"
 	"testing"
+
+	"stageprof/bpf"
 )
 
 // A list holds at least what is asked for, if there is so much, and not much more;
@@ -59,5 +61,22 @@ func TestTimelineStart(t *testing.T) {
 		if got, cut := r.start(test.opened, test.end); got != test.want || cut != test.cut {
 			t.Errorf("%+v: start %d, cut %v", test, got, cut)
 		}
+	}
+}
+
+// Nothing is forgotten that is wanted, also on a machine that has not run for as
+// long as the timeline may be.
+func TestTimelineForgets(t *testing.T) {
+	r := timelineReader{window: 100, most: 8, calls: eventList[bpf.ProbeCallEvent]{
+		end: func(e *bpf.ProbeCallEvent) uint64 { return e.Begin + e.Wall },
+	}}
+	for begin := range uint64(4) {
+		r.calls.add(bpf.ProbeCallEvent{Begin: begin, Wall: 10})
+	}
+	if r.trim(50); len(r.calls.kept) != 4 {
+		t.Errorf("%d of 4 calls are left before the clock has counted so far", len(r.calls.kept))
+	}
+	if r.trim(150); len(r.calls.kept) != 0 {
+		t.Errorf("%d calls are left that nobody wants", len(r.calls.kept))
 	}
 }
