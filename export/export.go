@@ -73,8 +73,10 @@ func Deliver(ctx context.Context, r Receiver, p Push, b Backoff) (tries int, err
 		pause := max(again.after, wait/2+rand.N(wait/2+1))
 		select {
 		case <-ctx.Done():
-			return tries, fmt.Errorf("giving up after %d tries (%w): %w", tries, context.Cause(ctx), err)
 		case <-time.After(pause):
+		}
+		if ctx.Err() != nil { // also if both have come
+			return tries, fmt.Errorf("giving up after %d tries (%w): %w", tries, context.Cause(ctx), err)
 		}
 		wait = min(2*wait, b.Max)
 	}

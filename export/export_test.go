@@ -351,6 +351,21 @@ func TestHTTPRetriesAndRefusals(t *testing.T) {
 	}
 }
 
+// untilTry is a receiver whose sender gives up after a number of tries.
+type untilTry struct {
+	Receiver
+	left   int
+	giveUp func()
+}
+
+func (r *untilTry) Push(ctx context.Context, p Push) error {
+	err := r.Receiver.Push(ctx, p)
+	if r.left--; r.left == 0 {
+		r.giveUp()
+	}
+	return err
+}
+
 // Nobody listens: it is tried until the time is over, which the error says.
 func TestNobodyThere(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -361,10 +376,9 @@ func TestNobodyThere(t *testing.T) {
 	listener.Close()
 	for name, r := range map[string]Receiver{"HTTP": OTLP{URL: address}, "gRPC": Parca{URL: address}} {
 		over := errors.New("the time is over")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, over)
-		tries, err := Deliver(ctx, r, testPush(), quick)
-		cancel()
-		if !errors.Is(err, over) || tries < 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		tries, err := Deliver(ctx, &untilTry{r, 4, func() { cancel(over) }}, testPush(), quick)
+		if !errors.Is(err, over) || tries != 4 {
 			t.Errorf("%s: %d tries, %v", name, tries, err)
 		}
 	}
