@@ -30,7 +30,7 @@ type fileKey struct {
 type mapped struct {
 	target.Mapping
 	file   *openImage // nil for anonymous memory and files that can't be opened
-	noRoom bool       // … or that found no room
+	noRoom bool       // … or that found no room, or lost it
 }
 
 type openImage struct {
@@ -104,7 +104,7 @@ func (im *images) makeRoom(mappings []target.Mapping) error {
 	}
 	for i := range im.spans {
 		if gone[im.spans[i].file] {
-			im.spans[i].file = nil
+			im.spans[i].file, im.spans[i].noRoom = nil, true // it may be mapped again
 		}
 	}
 	return errors.Join(errs...)

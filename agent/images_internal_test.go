@@ -59,6 +59,7 @@ func TestImagesMakeRoom(t *testing.T) {
 		{"one too many", []target.Mapping{file(1), file(3), file(4)}, true, []string{"1", "3"}},
 		{"still", []target.Mapping{file(1), file(3), file(4)}, true, []string{"1", "3"}},
 		{"it gets the room of another one", []target.Mapping{file(1), file(4)}, false, []string{"1", "4"}},
+		{"the other one is back where it was", []target.Mapping{file(1), file(3)}, false, []string{"1", "3"}},
 	} {
 		if err := im.take(step.mapped); err != nil {
 			t.Errorf("%s: %v", step.what, err)
