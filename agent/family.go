@@ -61,6 +61,7 @@ type family struct {
 	config  Config
 	shared  *membership
 	opening chan struct{} // a token for each Session that may attach now
+	below   func(pids ...int) ([]target.Descendant, error)
 
 	kin     map[int]*relative // by pid, those that live
 	members []*member         // in the order in which they were found
@@ -95,7 +96,9 @@ type member struct {
 func newFamilyOf(config Config, root *target.Process) *family {
 	shared := &membership{over: make(chan struct{})}
 	// Attaching is work for a CPU, and the target wants some, too.
-	f := &family{config: config, shared: shared, opening: make(chan struct{}, min(4, max(1, runtime.NumCPU()/2)))}
+	f := &family{
+		config: config, shared: shared, opening: make(chan struct{}, min(4, max(1, runtime.NumCPU()/2))), below: target.Descendants,
+	}
 	self := target.Descendant{PID: root.PID(), StartTicks: root.StartTicks()}
 	f.kin = map[int]*relative{root.PID(): {Descendant: self, process: root}}
 	return f
@@ -108,9 +111,7 @@ func (f *family) record(ctx context.Context, recorded func(*Family) error) error
 	if err := f.open(ctx); err != nil {
 		return err
 	}
-	if err := f.watch(ctx); err != nil {
-		return err
-	}
+	f.watch(ctx)
 	f.recorded.Wait()
 	result := f.result()
 	if len(result.Recordings) == 0 {
@@ -171,7 +172,7 @@ func (f *family) waitForMember(ctx context.Context) error {
 }
 
 // watch follows the family until the recording is over.
-func (f *family) watch(ctx context.Context) error {
+func (f *family) watch(ctx context.Context) {
 	var over <-chan time.Time
 	if f.config.Duration > 0 {
 		timer := time.NewTimer(f.config.Duration)
@@ -183,17 +184,17 @@ func (f *family) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-over:
 			close(f.shared.over)
-			return nil
+			return
 		case <-ticker.C:
 		}
-		if err := f.look(ctx); err != nil {
-			return err
+		if err := f.look(ctx); err != nil { // those that are known are recorded all the same
+			f.missOnce(fmt.Sprintf("any that came later: %v", err))
 		}
 		if len(f.kin) == 0 {
-			return nil
+			return
 		}
 		f.report("recording")
 	}
@@ -211,7 +212,7 @@ func (f *family) look(ctx context.Context) error {
 		roots = append(roots, pid)
 	}
 	slices.Sort(roots)
-	below, err := target.Descendants(roots...)
+	below, err := f.below(roots...)
 	if err != nil {
 		return err
 	}
@@ -362,6 +363,15 @@ func (f *family) miss(m *member, err error) {
 	defer f.mu.Unlock()
 	m.err = err
 	f.missed = append(f.missed, fmt.Sprintf("%v: %v", m.user, err))
+}
+
+// missOnce says of what is not known as a process that it was missed.
+func (f *family) missOnce(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.missed, text) {
+		f.missed = append(f.missed, text)
+	}
 }
 
 func (f *family) errorOf(m *member) error {
