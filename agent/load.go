@@ -86,6 +86,14 @@ func (s *Session) load() error {
 // the rows of one rank are some hundred, and many ranks have to fit.
 const familyShare = 4
 
+// ownShare is what of some room the Session gets.
+func (s *Session) ownShare(room int) int {
+	if s.config.family == nil {
+		return room
+	}
+	return room / familyShare
+}
+
 // shareRoom makes the tables smaller that grow with what a process does.
 func shareRoom(spec *ebpf.CollectionSpec) {
 	for _, name := range []string{

@@ -20,6 +20,7 @@ const DefaultTimeline = 10 * time.Second
 
 // MaxTimelineEvents bounds the calls that a timeline holds, its times off the CPU
 // and its waits, each by itself; it keeps the agent below some hundred megabytes.
+// Each process of a family has a quarter of that, and of the ring buffer.
 const MaxTimelineEvents = 500_000
 
 // timelineRoom is the size of the ring buffer of events in bytes: room for all
@@ -47,7 +48,7 @@ func (c *Config) validateTimeline() error {
 func (s *Session) prepareTimeline(spec *ebpf.CollectionSpec) error {
 	room := os.Getpagesize()
 	if s.config.Timeline > 0 {
-		room = s.config.TimelineRoom
+		room = max(s.ownShare(s.config.TimelineRoom), room)
 	}
 	spec.Maps["timeline_events"].MaxEntries = uint32(room)
 	if err := spec.Variables["timeline"].Set(s.config.Timeline > 0); err != nil {
@@ -66,7 +67,7 @@ func (s *Session) openTimeline() error {
 		return fmt.Errorf("opening the timeline's ring buffer: %w", err)
 	}
 	s.timeline = &timelineReader{
-		ring: ring, window: s.config.Timeline, most: MaxTimelineEvents,
+		ring: ring, window: s.config.Timeline, most: s.ownShare(MaxTimelineEvents),
 		calls: eventList[bpf.ProbeCallEvent]{end: func(e *bpf.ProbeCallEvent) uint64 { return e.Begin + e.Wall }},
 		off:   eventList[bpf.ProbeOffEvent]{end: func(e *bpf.ProbeOffEvent) uint64 { return e.End }},
 		waits: eventList[bpf.ProbeWaitEvent]{end: func(e *bpf.ProbeWaitEvent) uint64 { return e.Begin + e.Wall }},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -78,5 +79,29 @@ func TestTimelineForgets(t *testing.T) {
 	}
 	if r.trim(150); len(r.calls.kept) != 0 {
 		t.Errorf("%d calls are left that nobody wants", len(r.calls.kept))
+	}
+}
+
+// Many processes have to fit, each with a timeline of its own.
+func TestTimelinesOfFamilyShareRoom(t *testing.T) {
+	for _, test := range []struct {
+		family     *membership
+		room, want int
+	}{
+		{nil, timelineRoom, timelineRoom},
+		{&membership{}, timelineRoom, timelineRoom / familyShare},
+		{&membership{}, os.Getpagesize(), os.Getpagesize()},
+	} {
+		spec, err := bpf.LoadProbe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Session{config: Config{Timeline: DefaultTimeline, TimelineRoom: test.room, family: test.family}}
+		if err := s.prepareTimeline(spec); err != nil {
+			t.Fatal(err)
+		}
+		if got := int(spec.Maps["timeline_events"].MaxEntries); got != test.want {
+			t.Errorf("%+v: a room of %d bytes, want %d", test, got, test.want)
+		}
 	}
 }
