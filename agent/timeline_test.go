@@ -385,3 +385,37 @@ func TestTimelineConfig(t *testing.T) {
 		}
 	}
 }
+
+// Of calls in which the window's end finds many threads, the time off the CPU is
+// that of their events.
+func TestTimelineOfManyCallsInProgress(t *testing.T) {
+	const threads = 60
+	file := filepath.Join(t.TempDir(), "go")
+	p := startPuppet(t)
+	for i := range threads {
+		p.order(fmt.Sprintf("main start w%d", i))
+	}
+	r := record(t, agent.Config{PID: p.PID, Timeline: time.Hour})
+	for i := range threads {
+		p.tell(fmt.Sprintf("w%d pause %s", i, file))
+	}
+	p.WaitLines("inside", threads)
+	got := r.interrupt()
+	touch(t, file)
+	p.end()
+	cut := partials(got)
+	off := map[string]uint64{}
+	for _, e := range got.Timeline.Off {
+		if name := got.Threads[e.Thread].Name; e.InCall && e.BeginNS >= cut[name].BeginNS {
+			off[name] += e.WallNS
+		}
+	}
+	for name, call := range cut {
+		if call.BeginNS >= got.Timeline.StartNS && call.WallNS-call.CPUNS != off[name] {
+			t.Errorf("%s: a call of %d ns was on the CPU for %d ns, but its events say that it was off for %d ns", name, call.WallNS, call.CPUNS, off[name])
+		}
+	}
+	if len(cut) != threads {
+		t.Errorf("%d calls are cut", len(cut))
+	}
+}

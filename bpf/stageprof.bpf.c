@@ -466,10 +466,10 @@ int dump_threads(struct bpf_iter__task *ctx)
     state = thread_find(task);
     if (!state || !state->serial || state->ended)
         return 0;
-    if (state->off_since)
-        off_until(state, window_end, is_changing(state));
-    else
+    if (!state->off_since)
         ledger_enter(state, window_end);
+    else if (state->mark < window_end) /* the first time */
+        off_until(state, window_end, is_changing(state));
     if (bpf_seq_write(ctx->meta->seq, state, sizeof(*state)))
         return 0;
     if (__sync_lock_test_and_set(&state->ended, THREAD_ENDED) != THREAD_RUNS)
