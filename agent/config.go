@@ -72,7 +72,8 @@ type Config struct {
 	// NoSyncDebt leaves out whose work waits were for: launches cost less then.
 	NoSyncDebt bool
 
-	family *membership // nil: the target is recorded alone
+	family  *membership // nil: the target is recorded alone
+	started uint64      // in clock ticks since boot; 0: whoever has the PID
 
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording

@@ -84,6 +84,7 @@ type relative struct {
 // member is a Session of one process, until its window ends.
 type member struct {
 	user     User
+	started  uint64        // with its pid, the incarnation
 	late     bool          // found after the recording had begun
 	found    time.Time     // when
 	attached chan struct{} // closed when the window is open, or never will be
@@ -217,9 +218,15 @@ func (f *family) look(ctx context.Context) error {
 		return err
 	}
 	for _, d := range below {
-		if p, err := target.Open(d.PID); err == nil { // else it has ended, or may not be looked at
-			f.kin[d.PID] = &relative{Descendant: d, process: p}
+		p, err := target.Open(d.PID)
+		if err != nil {
+			continue // it has ended, or may not be looked at
 		}
+		if p.StartTicks() != d.StartTicks {
+			p.Close() // of files that were only read: another one has its pid now
+			continue
+		}
+		f.kin[d.PID] = &relative{Descendant: d, process: p}
 	}
 	for _, r := range f.candidates() {
 		f.join(ctx, r)
@@ -282,7 +289,9 @@ func (r *relative) wants() bool {
 
 // join starts a Session of a process.
 func (f *family) join(ctx context.Context, r *relative) {
-	m := &member{user: newUser(r.process, r.Descendant), late: !f.began.IsZero(), found: time.Now(), attached: make(chan struct{})}
+	m := &member{
+		user: newUser(r.process, r.Descendant), started: r.StartTicks, late: !f.began.IsZero(), found: time.Now(), attached: make(chan struct{}),
+	}
 	r.member = m
 	f.members = append(f.members, m)
 	if f.running() > MaxMembers {
@@ -331,7 +340,7 @@ func (f *family) attach(ctx context.Context, m *member) (*Session, error) {
 	f.opening <- struct{}{}
 	defer func() { <-f.opening }()
 	c := f.config
-	c.PID, c.Duration, c.Wait, c.family = m.user.PID, 0, false, f.shared
+	c.PID, c.started, c.Duration, c.Wait, c.family = m.user.PID, m.started, 0, false, f.shared
 	c.Ready, c.Recorded = nil, nil
 	c.Progress = func(p Progress) {
 		f.mu.Lock()

@@ -126,6 +126,9 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if s.process, err = target.Open(s.config.PID); err != nil {
 		return err
 	}
+	if started := s.config.started; started != 0 && s.process.StartTicks() != started {
+		return fmt.Errorf("%w: another one has its pid now", target.ErrTargetExited)
+	}
 	if err := s.checkSeccomp(); err != nil {
 		return err
 	}
