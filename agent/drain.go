@@ -132,7 +132,7 @@ func (s *Session) header(end recording.WindowEnd, windowEnd uint64) *recording.R
 		Warnings: slices.Clone(s.warnings),
 	}
 	if s.pythonMatch == nil && s.markerLibs+s.rangePoints+s.stageFunctions() == 0 {
-		r.Warnings = append(r.Warnings, noMarkers)
+		r.Warnings = append(r.Warnings, s.noStages())
 	}
 	if python := s.plan.Python; python.Path != "" {
 		r.Target.Python = &recording.Python{
@@ -190,8 +190,10 @@ func (d *drain) run() error {
 		}
 	}
 	d.r.Modules = d.modules.modules
-	if warning := d.noPythonStages(); warning != "" && !d.live {
-		d.r.Warnings = append(d.r.Warnings, warning)
+	for _, warning := range []string{d.noPythonStages(), d.noMatch()} {
+		if warning != "" && !d.live {
+			d.r.Warnings = append(d.r.Warnings, warning)
+		}
 	}
 	return d.addLosses()
 }

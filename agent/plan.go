@@ -154,6 +154,17 @@ func (p *Plan) classes() []elfsym.Class {
 // noMarkers is what a recording without a source of stages comes to.
 const noMarkers = "the process has mapped no marker library: calls can't be attributed to stages"
 
+// otherMarkers is the same where there are markers that were not asked for.
+const otherMarkers = "the process has none of what --stages-from names, so calls can't be attributed to stages; it has markers: add them to --stages-from"
+
+// noStages says why there can be no stages, where there is no source of them.
+func (s *Session) noStages() string {
+	if len(s.plan.Markers) > 0 && !slices.Contains(s.config.StagesFrom, SourceMarkers) {
+		return otherMarkers
+	}
+	return noMarkers
+}
+
 func (p *Plan) warnings(process *target.Process) []string {
 	w := p.degradations(process)
 	if len(p.Markers) == 0 {

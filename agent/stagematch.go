@@ -3,11 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"stageprof/agent/match"
 	"stageprof/bpf"
+	"stageprof/recording"
 )
 
 // compileStageMatch makes the table of Config.StageMatch, nil for all stages.
@@ -75,4 +77,13 @@ func (s *Session) shown(all []openStage) []openStage {
 		}
 	}
 	return shown
+}
+
+// noMatch is the warning that the choice has left no stage, "" if it has.
+func (d *drain) noMatch() string {
+	isStage := func(s recording.Stage) bool { return len(d.r.Paths[s.Path].Names) > 0 }
+	if d.stageMatch == nil || slices.ContainsFunc(d.r.Stages, isStage) {
+		return ""
+	}
+	return fmt.Sprintf("no stage was seen whose name matches %q", d.config.StageMatch)
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -284,5 +285,29 @@ func TestStageMatchLostEnd(t *testing.T) {
 	expectSpans(t, got, map[stageKey]spanCount{{"w", "s1"}: {1, 0}, {"w", "s1/s2"}: {1, 0}, {"w", "s3"}: {0, 1}, {"w", "s4"}: {1, 0}})
 	if diff := cmp.Diff(map[string]uint64{"missed_stage_end": 1}, losses(got)); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+}
+
+// Whoever chooses nothing learns that, and not that there are no stages.
+func TestStageMatchOfNothing(t *testing.T) {
+	p := startPuppet(t)
+	r := record(t, agent.Config{PID: p.PID, StageMatch: "^backward$"})
+	p.order("main begin forward", "main launch 3", "main end")
+	got := r.interrupt()
+	p.end()
+	if want := `no stage was seen whose name matches "^backward$"`; !slices.Contains(got.Warnings, want) {
+		t.Errorf("warnings %q, want %q", got.Warnings, want)
+	}
+}
+
+// A marker library that is left out is not said to be missing.
+func TestMarkersLeftOut(t *testing.T) {
+	p := startPuppet(t)
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: []string{agent.SourceNVTX}})
+	p.order("main begin forward", "main launch 3", "main end")
+	got := r.interrupt()
+	p.end()
+	if !slices.ContainsFunc(got.Warnings, func(w string) bool { return strings.Contains(w, "it has markers: add them") }) {
+		t.Errorf("warnings %q, want one about the markers", got.Warnings)
 	}
 }

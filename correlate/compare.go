@@ -236,13 +236,21 @@ func newSide(runs []Run, skip Skip) (*side, error) {
 		if len(l.Source.Spans) == 0 {
 			s.few = append(s.few, run.Name)
 		}
-		for _, series := range l.Series(skip) {
+		series := l.Series(skip)
+		if skip != (Skip{}) && len(l.Source.Spans) > 0 && allSkipped(series) {
+			return nil, fmt.Errorf("%q has no iteration left, all of them are skipped", run.Name)
+		}
+		for _, series := range series {
 			if stage := s.stages[stageKey{joined: series.Path.Joined}]; stage != nil {
 				stage.addSpans(l, series.Spans)
 			}
 		}
 	}
 	return s, nil
+}
+
+func allSkipped(series []Series) bool {
+	return !slices.ContainsFunc(series, func(s Series) bool { return len(s.Spans) > 0 })
 }
 
 func (s *side) stage(of *Stage) *sideStage {

@@ -321,6 +321,15 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
+func TestCompareRefusesToSkipAll(t *testing.T) {
+	good := run("good", training(1, 5, ms, ms))
+	o := options
+	o.Skip = Skip{First: 5}
+	if _, err := Compare([]Run{good}, []Run{good}, o); err == nil || !strings.Contains(err.Error(), `"good" has no iteration left`) {
+		t.Errorf("got error %v, want one about what is left", err)
+	}
+}
+
 func TestCompareWarns(t *testing.T) {
 	changed := func(change func(*recording.Recording)) *recording.Recording {
 		r := training(2, 20, ms, ms)

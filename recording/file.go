@@ -40,7 +40,13 @@ func Read(rd io.Reader) (*Recording, error) {
 	}
 	decoder := json.NewDecoder(&io.LimitedReader{R: z, N: maxFile})
 	var r Recording
-	if err := decoder.Decode(&r); err != nil {
+	var syntax *json.SyntaxError
+	switch err := decoder.Decode(&r); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("%w: it ends too early: %w", ErrFormat, err)
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("%w: what record --save wrote is one; a profile, for example, is none: %w", ErrFormat, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	// Reading on to the end lets gzip check its sum, and finds a second

@@ -155,6 +155,19 @@ func TestWriteReportsErrors(t *testing.T) {
 	}
 }
 
+// Whoever gives the wrong file, or a part of one, learns which of these it is.
+func TestReadSaysWhatIsWrong(t *testing.T) {
+	file := saved(t, recordingtest.Pipeline())
+	for want, data := range map[string][]byte{
+		"ends too early": file[:len(file)/2],
+		"a profile":      compressed(t, "\x0a\x04\x08\x01"),
+	} {
+		if _, err := recording.Read(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one about %q", err, want)
+		}
+	}
+}
+
 // FuzzRead: a file is refused with ErrFormat, or it can be saved and read
 // again with nothing changed.
 func FuzzRead(f *testing.F) {

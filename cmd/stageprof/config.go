@@ -200,9 +200,10 @@ func validateTableFormat(format string) error {
 // skipFlags choose iterations to leave out.
 type skipFlags struct{ correlate.Skip }
 
-func (s *skipFlags) addFlags(f *pflag.FlagSet) {
-	f.IntVar(&s.First, "skip", 0, "leave out the first `N` iterations of each stage on each thread")
-	f.BoolVar(&s.Warmup, "skip-warmup", false, "leave out the warm-up of each stage on each thread, as far as one is found")
+// addFlags adds them; where says, in the help, which numbers they are about.
+func (s *skipFlags) addFlags(f *pflag.FlagSet, where string) {
+	f.IntVar(&s.First, "skip", 0, where+"leave out the first `N` iterations of each stage on each thread")
+	f.BoolVar(&s.Warmup, "skip-warmup", false, where+"leave out the warm-up of each stage on each thread, as far as one is found")
 }
 
 func (s *skipFlags) Validate() error {

@@ -32,7 +32,7 @@ func (c *diffConfig) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.Full, "full", false, "print every part, function and number of calls of every stage")
 	f.Float64Var(&c.Alpha, "alpha", 0.05, "a difference is significant if chance makes it less often than this")
 	f.StringArrayVar(&c.FailIf, "fail-if", nil, "exit with 3 if this `condition` is met; may be repeated")
-	c.Skip.addFlags(f)
+	c.Skip.addFlags(f, "")
 }
 
 // takeFiles sorts the arguments into the two sides. dash is where "--" stood

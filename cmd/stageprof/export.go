@@ -31,7 +31,6 @@ type exportConfig struct {
 	TokenFile              string
 	Timeout                time.Duration // for all tries of one recording
 	StageFrames            bool
-	Skip                   skipFlags
 
 	labels, headers []export.Label
 }
@@ -46,7 +45,6 @@ func (c *exportConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.TokenFile, "token-file", "", "send the token that is the first line of this `file`")
 	f.DurationVar(&c.Timeout, "timeout", 30*time.Second, "how long to try, for each recording")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers that can't make frames of labels")
-	c.Skip.addFlags(f)
 }
 
 // labelName is the grammar of Prometheus's labels. What begins with __ is theirs.
@@ -88,7 +86,7 @@ func (c *exportConfig) Validate(recordings int) error {
 	if c.headers, err = parsePairs("--header", c.Headers, checkHeader); err != nil {
 		return &usageError{err}
 	}
-	return c.Skip.Validate()
+	return nil
 }
 
 // file is where OTLP goes to, "" if that is no file.
@@ -227,7 +225,7 @@ func (c *exportConfig) receiver(auth export.Auth) export.Receiver {
 var retries = export.Backoff{First: 250 * time.Millisecond, Max: 5 * time.Second}
 
 func (c *exportConfig) export(ctx context.Context, receiver export.Receiver, path string, stdout io.Writer) error {
-	ledger, err := readLedger(path, c.Skip.Skip)
+	ledger, err := readLedger(path, correlate.Skip{})
 	if err != nil {
 		return err
 	}

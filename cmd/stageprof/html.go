@@ -24,7 +24,7 @@ type htmlConfig struct {
 func (c *htmlConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&c.Output, "output", "o", "report.html", "write the page to this `file`")
 	f.Float64Var(&c.Alpha, "alpha", 0.05, "a difference is significant if chance makes it less often than this")
-	c.Skip.addFlags(f)
+	c.Skip.addFlags(f, "of what is said of single iterations, ")
 }
 
 func (c *htmlConfig) Validate() error {

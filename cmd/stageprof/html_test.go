@@ -81,6 +81,8 @@ func TestHTMLErrors(t *testing.T) {
 		"skip":            {[]string{saved, "--skip=-1"}, exitUsage, "--skip"},
 		"no output":       {[]string{saved, "-o", ""}, exitUsage, "--output"},
 		"output a folder": {[]string{saved, "-o", dir}, exitError, "is a directory"},
+		"output a dash":   {[]string{saved, "-o", "-"}, exitError, "name a file, or /dev/stdout"},
+		"all skipped":     {[]string{saved, saved, "--skip=100000", "-o", page}, exitError, "no iteration left"},
 		"onto itself":     {[]string{saved, "-o", saved}, exitUsage, "same file"},
 	}
 	for name, c := range cases {

@@ -67,6 +67,9 @@ func place(path string) string {
 }
 
 func newOutput(path string) (*output, error) {
+	if path == "-" {
+		return nil, errors.New("output \"-\": name a file, or /dev/stdout")
+	}
 	path = place(path)
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, os.ErrNotExist):

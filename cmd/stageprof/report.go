@@ -44,7 +44,7 @@ func (c *reportConfig) addFlags(f *pflag.FlagSet) {
 	c.By.addFlags(f)
 	f.BoolVar(&c.Trend, "trend", false, "print how the iterations of each stage went on instead")
 	f.StringVar(&c.Histogram, "histogram", "", "print how long the calls of this `function` took instead")
-	c.Skip.addFlags(f)
+	c.Skip.addFlags(f, "of --trend and of the table of single spans, ")
 	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers without -tagroot")
 }
 
