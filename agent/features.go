@@ -154,6 +154,9 @@ func inHostPIDNamespace() bool {
 // checkFeatures returns one error that names everything that is required and
 // missing, wrapping ErrPrivileges or ErrKernel.
 func checkFeatures(pid int) error {
+	if err := checkDescriptors(); err != nil {
+		return err
+	}
 	// Without the privileges, probing the kernel would only tell of them.
 	for _, check := range []struct {
 		probe func() []Feature

@@ -3,8 +3,11 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent/gil"
 	"stageprof/agent/probe"
@@ -12,6 +15,27 @@ import (
 
 	"github.com/cilium/ebpf"
 )
+
+// leastDescriptors is what a recording takes: its programs, tables and links, and
+// some of the target's files.
+const leastDescriptors = 100
+
+// checkDescriptors finds out at once what would fail somewhere on the way: where
+// it fails inside a test of the kernel's features, the kernel seems to lack them.
+func checkDescriptors() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("counting open files: %w", err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	if uint64(len(open))+leastDescriptors > limit.Cur {
+		return fmt.Errorf("%w: attaching takes %d more, the limit is %d (ulimit -n)", unix.EMFILE, leastDescriptors, limit.Cur)
+	}
+	return nil
+}
 
 // programs names the programs that the recording can need. The others would make
 // attaching last longer.
