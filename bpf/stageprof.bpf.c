@@ -406,7 +406,9 @@ int init_threads(struct bpf_iter__task *ctx)
 static __always_inline bool thread_copy(struct thread_state *copy, struct thread_state *state)
 {
     for (u32 i = 0; i < PEEK_TRIES; i++) {
-        u32 changes = *(volatile u32 *)&state->changes, depth = state->depth;
+        /* In this order: a depth from before would leave open stages of the
+         * thread that was copied last in the copy. */
+        u32 changes = *(volatile u32 *)&state->changes, depth = *(volatile u32 *)&state->depth;
 
         if (changes & 1)
             continue;
