@@ -70,8 +70,8 @@ func TestDiff(t *testing.T) {
 		"limit kept":         {[]string{slow, base, grown}, exitOK, "ok  stage=target_forward wall > 5%", ""},
 		"limit passed":       {[]string{base, slow, grown}, exitMet, "FAILED", "a condition of --fail-if is met: \"stage=target_forward wall > 5%\": target_forward: wall 2"},
 		"one of two":         {[]string{base, slow, "--fail-if=wall < -5%", grown}, exitMet, "FAILED", "--fail-if"},
-		"too few left":       {[]string{base, slow, grown, "--skip=100000"}, exitError, "", "too little is known"},
-		"nothing left":       {[]string{base, slow, "--skip=100000"}, exitOK, "no stage that ran on both sides", ""},
+		"too few left":       {[]string{base, slow, grown, "--skip=100000"}, exitError, "", "no iteration left"},
+		"nothing left":       {[]string{base, slow, "--skip=100000"}, exitError, "", "no iteration left"},
 		"not tested":         {[]string{base, slow, "--fail-if=stage=target_forward calls > 0 p=any"}, exitOK, "ok  stage=target_forward calls > 0 p=any", ""},
 		"strict level":       {[]string{base, slow, "--alpha=0.0001"}, exitOK, "+100.0%", ""},
 		"JSON":               {[]string{base, slow, "--format=json"}, exitOK, `"headline":"target_forward`, ""},
@@ -143,7 +143,7 @@ func TestDiffOfBadFiles(t *testing.T) {
 		stderr string
 		stdout string
 	}{
-		"cut":              {write("cut.rec", whole[:len(whole)/2]), exitError, "cut.rec\": not a stageprof recording: unexpected EOF", ""},
+		"cut":              {write("cut.rec", whole[:len(whole)/2]), exitError, "cut.rec\": not a stageprof recording: it ends too early", ""},
 		"empty file":       {write("empty.rec", nil), exitError, "empty.rec\": not a stageprof recording", ""},
 		"missing":          {filepath.Join(dir, "none.rec"), exitError, "no such file", ""},
 		"newer":            {write("newer.rec", compressed(map[string]any{"format": 99})), exitError, "its format is version 99, this stageprof knows version 1", ""},

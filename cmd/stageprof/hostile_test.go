@@ -127,7 +127,7 @@ func TestHostileNames(t *testing.T) {
 	difference := stageprof(t, "diff", saved, saved, "--format", "csv")
 	expectNoFormula(t, "diff", difference.stdout)
 
-	page := stageprof(t, "html", saved, "-o", "-")
+	page := stageprof(t, "html", saved, "-o", "/dev/stdout")
 	if page.code != exitOK {
 		t.Errorf("html: %s", page.stderr)
 	}
