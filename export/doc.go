@@ -16,4 +16,8 @@
 // ended. What is worth another try is a temporary error: no connection, an
 // overloaded or restarting server. Bad credentials, bad requests and
 // unknown paths are not.
+//
+// A Sender delivers in the background, for pushes that are made again and again:
+// it never holds up who makes them, keeps a bounded number of them, and counts
+// what it had to drop.
 package export

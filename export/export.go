@@ -46,6 +46,9 @@ type Receiver interface {
 	Push(ctx context.Context, p Push) error
 }
 
+// ErrDenied: the receiver wants to know who sends.
+var ErrDenied = errors.New("it asks for a token, or for headers of its own")
+
 // temporary is an error that may be gone at the next try.
 type temporary struct {
 	error

@@ -304,7 +304,7 @@ func TestParcaRetriesAndRefusals(t *testing.T) {
 	}{
 		"restarting":   {codes.Unavailable, 3, ""},
 		"overloaded":   {codes.ResourceExhausted, 3, ""},
-		"no token":     {codes.Unauthenticated, 1, "--token-file"},
+		"no token":     {codes.Unauthenticated, 1, ErrDenied.Error()},
 		"a bad sample": {codes.InvalidArgument, 1, "bad sample"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestHTTPRetriesAndRefusals(t *testing.T) {
 		"restarting":  {[]int{502, 503, 504, 429, 200}, 5, ""},
 		"bad request": {[]int{400, 200}, 1, `400 Bad Request: "the reason"`},
 		"wrong path":  {[]int{404, 200}, 1, "404"},
-		"no token":    {[]int{401, 200}, 1, "--token-file"},
+		"no token":    {[]int{401, 200}, 1, ErrDenied.Error()},
 		"moved":       {[]int{301, 200}, 1, "301"},
 		"broken":      {[]int{500, 200}, 1, "500"},
 	} {

@@ -3,7 +3,6 @@ package export
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,7 +64,7 @@ func refusal(r *http.Response, body []byte) error {
 		seconds, _ := strconv.Atoi(r.Header.Get("Retry-After")) // a date is left to the backoff
 		return &temporary{error: err, after: time.Duration(max(seconds, 0)) * time.Second}
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return errors.Join(err, errors.New("give a token by --token-file, or what else it asks for by --header"))
+		return fmt.Errorf("%w: %w", err, ErrDenied)
 	}
 	return err
 }

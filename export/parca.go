@@ -71,7 +71,7 @@ func (r Parca) refusal(err error) error {
 	case codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.DeadlineExceeded:
 		return &temporary{error: told}
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return errors.Join(told, errors.New("give a token by --token-file, or what else it asks for by --header"))
+		return fmt.Errorf("%w: %w", told, ErrDenied)
 	}
 	return told
 }

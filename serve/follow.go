@@ -39,6 +39,8 @@ const (
 type follower struct {
 	open   Opener
 	follow bool
+	export *Export // nil: nowhere
+	ready  func()  // may be nil
 	log    *slog.Logger
 
 	scraping   sync.Mutex // one reading of all rows at a time is enough
@@ -87,6 +89,7 @@ func (f *follower) next(ctx context.Context) (Session, error) {
 		case !f.follow || (f.targets == 0 && !errors.Is(err, ErrNoTarget)):
 			return nil, err
 		}
+		f.tellReady()
 		if text := err.Error(); text != last {
 			f.log.Info("waiting for a process to record", "reason", text)
 			last = text
@@ -112,11 +115,12 @@ func (f *follower) record(ctx context.Context, session Session) error {
 	f.session, f.up = session, true
 	f.targets++
 	f.mu.Unlock()
+	f.tellReady()
 	if r, err := session.Snapshot(); err == nil {
 		f.log.Info("recording", "pid", r.Target.PID, "comm", r.Target.Comm)
 	}
 
-	final, err := session.Wait(ctx)
+	final, err := f.watch(ctx, session)
 	f.mu.Lock()
 	f.up = false
 	if final != nil {
@@ -128,6 +132,21 @@ func (f *follower) record(ctx context.Context, session Session) error {
 		f.log.Info("the recording ended", "pid", final.Target.PID, "reason", final.Window.End, "after", final.Window.Duration)
 	}
 	return errors.Join(err, session.Close())
+}
+
+func (f *follower) tellReady() {
+	if f.ready != nil {
+		f.ready()
+	}
+}
+
+// watch waits for a session's end.
+func (f *follower) watch(ctx context.Context, session Session) (*recording.Recording, error) {
+	if f.export == nil {
+		return session.Wait(ctx)
+	}
+	i := intervals{Export: *f.export, log: f.log}
+	return i.watch(ctx, session)
 }
 
 // sumsOnly joins a Recording without its single spans, which would be most of the

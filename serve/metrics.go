@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"stageprof/correlate"
+	"stageprof/export"
 	"stageprof/recording"
 	"stageprof/report"
 )
@@ -42,6 +43,11 @@ var (
 	inFlight   = desc("stageprof_driver_calls_in_flight", "CUDA driver calls that are running.")
 	kernel     = desc("stageprof_kernel_memory_bytes", "Memory of the kernel's tables.")
 	build      = desc("stageprof_build_info", "The version of stageprof.", "version")
+
+	exported       = desc("stageprof_export_profiles_total", "Profiles of intervals by what became of them: sent, refused by the receiver, or dropped before they arrived.", "result")
+	exportWaiting  = desc("stageprof_export_profiles_waiting", "Profiles that wait to be sent, the one being sent included.")
+	exportFailures = desc("stageprof_export_failures_total", "Tries to send a profile that did not work.")
+	exportLastSent = desc("stageprof_export_last_sent_timestamp_seconds", "When a profile arrived last.")
 
 	gpuLabels      = []string{"gpu", "uuid", "name"}
 	gpuUtilization = desc("stageprof_gpu_utilization_ratio", "Share of NVML's sampling period in which some kernel of any process ran.", gpuLabels...)
@@ -97,6 +103,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(targetUp, err)
 	}
+	if c.config.Export != nil {
+		collectExport(send, c.config.Export.Sender.Counts())
+	}
 	if c.config.GPU != nil {
 		collectGPU(send, c.config.GPU.Latest())
 	}
@@ -115,6 +124,17 @@ func collectTarget(send sender, r *recording.Recording, up bool) {
 	if up {
 		send(targetInfo, prometheus.GaugeValue, 1, strconv.Itoa(r.Target.PID), report.Printable(r.Target.Comm), strconv.Itoa(r.Target.Rank))
 		send(kernel, prometheus.GaugeValue, float64(r.Overhead.KernelBytes))
+	}
+}
+
+func collectExport(send sender, c export.Counts) {
+	for result, n := range map[string]uint64{"sent": c.Sent, "refused": c.Refused, "dropped": c.Dropped} {
+		send(exported, prometheus.CounterValue, float64(n), result)
+	}
+	send(exportWaiting, prometheus.GaugeValue, float64(c.Waiting))
+	send(exportFailures, prometheus.CounterValue, float64(c.Failures))
+	if !c.LastSent.IsZero() {
+		send(exportLastSent, prometheus.GaugeValue, float64(c.LastSent.UnixMilli())/1e3)
 	}
 }
 

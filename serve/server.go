@@ -25,6 +25,8 @@ type Config struct {
 	Hosts   []string // names of this machine beside addresses and localhost
 	Token   string   // "": none is asked for
 	GPU     GPU      // nil: there is none
+	Export  *Export  // nil: profiles are sent nowhere
+	Ready   func()   // called when targets are recorded or waited for; nil: nothing is
 	Version string
 	Log     *slog.Logger
 }
@@ -55,7 +57,7 @@ type Server struct {
 func New(c Config) *Server {
 	return &Server{
 		config:   c,
-		follower: follower{open: c.Open, follow: c.Follow, log: c.Log, readingAge: mostReadingAge},
+		follower: follower{open: c.Open, follow: c.Follow, export: c.Export, ready: c.Ready, log: c.Log, readingAge: mostReadingAge},
 		guard:    guard{hosts: c.Hosts, token: c.Token},
 		profiles: make(chan struct{}, maxProfiles),
 		ending:   make(chan struct{}),
@@ -65,7 +67,7 @@ func New(c Config) *Server {
 // Run records and answers until the context is done. Profiles that are in the
 // making then are answered with what there is. It also ends when the first target
 // can't be recorded; without Follow, a target's end leaves its sums to be read.
-// It closes the listener.
+// It closes the listener. Profiles that wait to be sent are, for a while.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler:           s.Handler(),
@@ -83,7 +85,16 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 		return nil
 	})
-	tasks.Go(func() error { return s.follower.run(ctx) })
+	tasks.Go(func() error {
+		defer s.closeExport()
+		return s.follower.run(ctx)
+	})
+	if e := s.config.Export; e != nil {
+		tasks.Go(func() error {
+			e.Sender.Run(ctx)
+			return nil
+		})
+	}
 	tasks.Go(func() error {
 		<-ctx.Done()
 		close(s.ending)
@@ -95,6 +106,13 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		return nil
 	})
 	return tasks.Wait()
+}
+
+// closeExport: no target comes any more.
+func (s *Server) closeExport() {
+	if e := s.config.Export; e != nil {
+		e.Sender.Close()
+	}
 }
 
 // Handler answers requests.

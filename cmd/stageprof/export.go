@@ -5,155 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/net/http/httpguts"
 
 	"stageprof/correlate"
 	"stageprof/export"
-	"stageprof/pprofout"
-	"stageprof/recording"
 )
 
 // exportConfig is everything that the command line of export says.
 type exportConfig struct {
-	OTLP, Pyroscope, Parca string // one of them is where to
-	Service                string
-	Labels, Headers        []string // NAME=VALUE
-	TokenFile              string
-	Timeout                time.Duration // for all tries of one recording
-	StageFrames            bool
-
-	labels, headers []export.Label
+	Receiver receiverConfig
+	Timeout  time.Duration // for all tries of one recording
 }
 
 func (c *exportConfig) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.OTLP, "otlp", "", "to an OpenTelemetry receiver, OTLP over HTTP, or into a file: `URL|FILE`")
-	f.StringVar(&c.Pyroscope, "pyroscope", "", "to Pyroscope, at this `URL`")
-	f.StringVar(&c.Parca, "parca", "", "to Parca, by gRPC; http or https (TLS): `URL`")
-	f.StringVar(&c.Service, "service", "", "`name` of what was recorded (default: its script or program)")
-	f.StringArrayVar(&c.Labels, "label", nil, "label of the profile, `NAME=VALUE`; may be repeated")
-	f.StringArrayVar(&c.Headers, "header", nil, "header of the requests, `NAME=VALUE`; may be repeated")
-	f.StringVar(&c.TokenFile, "token-file", "", "send the token that is the first line of this `file`")
+	f.StringVar(&c.Receiver.OTLP, "otlp", "", "send to an OpenTelemetry receiver, OTLP over HTTP, or write a file: `URL|FILE`")
+	c.Receiver.addFlags(f, "token-file")
 	f.DurationVar(&c.Timeout, "timeout", 30*time.Second, "how long to try, for each recording")
-	f.BoolVar(&c.StageFrames, "stage-frames", false, "put stages into the stacks, for viewers that can't make frames of labels")
 }
-
-// labelName is the grammar of Prometheus's labels. What begins with __ is theirs.
-var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-
-// ownLabels are those that export sets itself.
-var ownLabels = []string{"service_name", "job", "pid", "rank", "world_size"}
 
 // Validate checks the command line for a number of recordings. Its errors are
 // faults of the command line.
 func (c *exportConfig) Validate(recordings int) error {
-	places := 0
-	for _, place := range []string{c.OTLP, c.Pyroscope, c.Parca} {
-		if place != "" {
-			places++
-		}
-	}
+	file := c.Receiver.file() != ""
 	switch {
 	case recordings == 0:
 		return &usageError{errors.New("which recording? give files that record --save wrote")}
-	case places == 0:
+	case c.Receiver.places() == 0:
 		return &usageError{errors.New("where to? name a receiver with --otlp, --pyroscope or --parca")}
-	case places > 1:
-		return &usageError{errors.New("--otlp, --pyroscope and --parca exclude each other")}
 	case c.Timeout <= 0:
 		return &usageError{fmt.Errorf("--timeout %v leaves no time", c.Timeout)}
-	case c.file() != "" && recordings > 1:
+	case file && recordings > 1:
 		return &usageError{errors.New("which recording? a file has room for one")}
-	case c.file() != "" && (c.TokenFile != "" || len(c.Headers) > 0):
+	case file && (c.Receiver.TokenFile != "" || len(c.Receiver.Headers) > 0):
 		return &usageError{errors.New("a file takes neither --token-file nor --header")}
 	}
-	if err := c.validateURL(); err != nil {
+	if err := c.Receiver.validate(); err != nil {
 		return &usageError{err}
-	}
-	var err error
-	if c.labels, err = parsePairs("--label", c.Labels, checkLabel); err != nil {
-		return &usageError{err}
-	}
-	if c.headers, err = parsePairs("--header", c.Headers, checkHeader); err != nil {
-		return &usageError{err}
-	}
-	return nil
-}
-
-// file is where OTLP goes to, "" if that is no file.
-func (c *exportConfig) file() string {
-	if strings.Contains(c.OTLP, "://") {
-		return ""
-	}
-	return c.OTLP
-}
-
-func (c *exportConfig) validateURL() error {
-	if c.file() != "" {
-		return nil
-	}
-	for flag, text := range map[string]string{"--otlp": c.OTLP, "--pyroscope": c.Pyroscope, "--parca": c.Parca} {
-		if text == "" {
-			continue
-		}
-		u, err := url.Parse(text)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w", flag, err)
-		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-			return fmt.Errorf("%s %q is not of the form http://HOST:PORT or https://HOST", flag, text)
-		case u.User != nil:
-			return fmt.Errorf("%s: a password in a URL is seen by everybody here: use --token-file", flag)
-		case flag == "--parca" && u.Port() == "":
-			return fmt.Errorf("%s %q has no port (Parca's own is 7070)", flag, text)
-		case flag == "--parca" && strings.Trim(u.Path, "/") != "":
-			return fmt.Errorf("%s %q has a path, gRPC takes none", flag, text)
-		}
-	}
-	return nil
-}
-
-func parsePairs(flag string, texts []string, check func(export.Label) error) ([]export.Label, error) {
-	var out []export.Label
-	for _, text := range texts {
-		name, value, found := strings.Cut(text, "=")
-		pair := export.Label{Name: name, Value: value}
-		if !found {
-			return nil, fmt.Errorf("%s %q is not of the form NAME=VALUE", flag, text)
-		}
-		if err := check(pair); err != nil {
-			return nil, fmt.Errorf("%s %q: %w", flag, text, err)
-		}
-		if slices.ContainsFunc(out, func(l export.Label) bool { return l.Name == name }) {
-			return nil, fmt.Errorf("%s %q: there is one of that name already", flag, text)
-		}
-		out = append(out, pair)
-	}
-	return out, nil
-}
-
-func checkLabel(l export.Label) error {
-	switch {
-	case !labelName.MatchString(l.Name) || strings.HasPrefix(l.Name, "__"):
-		return errors.New("a name is letters, digits and _, without a digit first and without __ in front")
-	case slices.Contains(ownLabels, l.Name):
-		return errors.New("that label is set by export itself")
-	}
-	return nil
-}
-
-func checkHeader(l export.Label) error {
-	if !httpguts.ValidHeaderFieldName(l.Name) || !httpguts.ValidHeaderFieldValue(l.Value) {
-		return errors.New("that can't be a header")
 	}
 	return nil
 }
@@ -191,11 +82,10 @@ Exit status: 0 all are sent, 1 one is not, 2 the command line is wrong.`,
 }
 
 func (c *exportConfig) run(ctx context.Context, paths []string, stdout io.Writer) error {
-	token, err := readToken(c.TokenFile)
+	receiver, err := c.Receiver.open()
 	if err != nil {
 		return err
 	}
-	receiver := c.receiver(export.Auth{Token: token, Headers: c.headers})
 	var failures []error
 	for _, path := range paths {
 		if err := c.export(ctx, receiver, path, stdout); err != nil {
@@ -208,19 +98,6 @@ func (c *exportConfig) run(ctx context.Context, paths []string, stdout io.Writer
 	return errors.Join(failures...)
 }
 
-// receiver is where to, nil for a file.
-func (c *exportConfig) receiver(auth export.Auth) export.Receiver {
-	switch {
-	case c.Pyroscope != "":
-		return export.Pyroscope{URL: c.Pyroscope, Auth: auth}
-	case c.Parca != "":
-		return export.Parca{URL: c.Parca, Auth: auth}
-	case c.file() == "":
-		return export.OTLP{URL: c.OTLP, Auth: auth}
-	}
-	return nil
-}
-
 // retries is how long to wait between tries.
 var retries = export.Backoff{First: 250 * time.Millisecond, Max: 5 * time.Second}
 
@@ -229,7 +106,7 @@ func (c *exportConfig) export(ctx context.Context, receiver export.Receiver, pat
 	if err != nil {
 		return err
 	}
-	push, err := c.push(ledger)
+	push, err := c.Receiver.push(ledger)
 	if err != nil {
 		return err
 	}
@@ -239,6 +116,9 @@ func (c *exportConfig) export(ctx context.Context, receiver export.Receiver, pat
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("--timeout %v is over", c.Timeout))
 	defer cancel()
 	tries, err := export.Deliver(ctx, receiver, push, retries)
+	if errors.Is(err, export.ErrDenied) {
+		return errors.Join(err, errors.New("give a token by --token-file, or what else it asks for by --header"))
+	}
 	if err != nil {
 		return err
 	}
@@ -246,7 +126,7 @@ func (c *exportConfig) export(ctx context.Context, receiver export.Receiver, pat
 	if tries > 1 {
 		note = " at try " + strconv.Itoa(tries)
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s sent to %s as %q%s\n", path, size(push), c.OTLP+c.Pyroscope+c.Parca, push.Service, note)
+	_, err = fmt.Fprintf(stdout, "%s: %s sent to %s as %q%s\n", path, size(push), c.Receiver.place(), push.Service, note)
 	return err
 }
 
@@ -257,17 +137,17 @@ func (c *exportConfig) writeFile(push export.Push, path string, stdout io.Writer
 	}
 	var files outputs
 	defer files.discard() // what was not committed
-	w, err := files.open(c.OTLP)
+	w, err := files.open(c.Receiver.OTLP)
 	if err != nil {
 		return err
 	}
 	if _, err := w.Write(content); err != nil {
-		return fmt.Errorf("writing %q: %w", c.OTLP, err)
+		return fmt.Errorf("writing %q: %w", c.Receiver.OTLP, err)
 	}
 	if err := files.commit(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s written to %s as %q\n", path, size(push), c.OTLP, push.Service)
+	_, err = fmt.Fprintf(stdout, "%s: %s written to %s as %q\n", path, size(push), c.Receiver.OTLP, push.Service)
 	return err
 }
 
@@ -278,36 +158,4 @@ func size(p export.Push) string {
 		calls += s.Value[0]
 	}
 	return fmt.Sprintf("%d calls in %d samples", calls, len(p.Profile.Sample))
-}
-
-func (c *exportConfig) push(ledger *correlate.Ledger) (export.Push, error) {
-	p, err := pprofout.Profile(ledger, pprofout.Options{StageFrames: c.StageFrames, Version: versionString()})
-	if err != nil {
-		return export.Push{}, err
-	}
-	target := ledger.Source.Target
-	service := c.Service
-	if service == "" {
-		service = serviceOf(target)
-	}
-	labels := []export.Label{{Name: "pid", Value: strconv.Itoa(target.PID)}, {Name: "rank", Value: strconv.Itoa(target.Rank)}}
-	if target.WorldSize > 1 {
-		labels = append(labels, export.Label{Name: "world_size", Value: strconv.Itoa(target.WorldSize)})
-	}
-	return export.Push{Profile: p, Service: service, Labels: append(labels, c.labels...), Version: versionString()}, nil
-}
-
-// serviceOf names what was recorded: the Python script or module, else the program.
-func serviceOf(t recording.Target) string {
-	if t.Python != nil {
-		for i, arg := range t.Cmdline[min(1, len(t.Cmdline)):] {
-			switch {
-			case arg == "-m" && i+2 < len(t.Cmdline):
-				return t.Cmdline[i+2]
-			case strings.HasSuffix(arg, ".py"):
-				return strings.TrimSuffix(filepath.Base(arg), ".py")
-			}
-		}
-	}
-	return filepath.Base(t.Exe)
 }

@@ -14,11 +14,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"stageprof/agent"
+	"stageprof/export"
 	"stageprof/gpu"
 	"stageprof/serve"
 )
@@ -44,12 +47,20 @@ counters can be read on after its end.
 
 Only this machine is served, unless --listen names another address. A token, the
 first line of --token-file, is then advisable: requests carry it as a bearer
-token, or as the password of any user.`,
+token, or as the password of any user.
+
+With --otlp, --pyroscope or --parca the profile of each minute (--export-every) is
+sent to a server that keeps profiles, as "stageprof export" does. A server that is
+away is tried again, and the latest 16 profiles wait for it; what is dropped or
+refused is logged and counted in /metrics. At the end what waits has 10 seconds.`,
 		Example: `  sudo stageprof serve --pid 4242
   go tool pprof -tagroot=stage,gil 'http://127.0.0.1:8765/debug/pprof/cuda?seconds=10'
 
   # whatever is training, again and again, for a Prometheus elsewhere
-  sudo stageprof serve --match 'train\.py' --user alice --follow --listen 0.0.0.0:8765 --token-file token`,
+  sudo stageprof serve --match 'train\.py' --user alice --follow --listen 0.0.0.0:8765 --token-file token
+
+  # and its profiles to Pyroscope, minute by minute
+  sudo stageprof serve --match 'train\.py' --follow --pyroscope http://pyroscope:4040 --label cluster=a`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.Validate(); err != nil {
@@ -72,6 +83,8 @@ type serveConfig struct {
 	Listen     string
 	AllowHosts []string
 	TokenFile  string
+	Receiver   receiverConfig
+	Every      time.Duration // of what is sent to the receiver
 	NoGPU      bool
 	Quiet      bool
 	Verbose    bool
@@ -88,6 +101,10 @@ func (c *serveConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:8765", "`address:port` to serve on; port 0: any")
 	f.StringSliceVar(&c.AllowHosts, "allow-host", nil, "`name` of this machine that requests may use, beside addresses and localhost")
 	f.StringVar(&c.TokenFile, "token-file", "", "ask for the token that is the first line of this `file`")
+	f.StringVar(&c.Receiver.OTLP, "otlp", "", "send to an OpenTelemetry receiver, OTLP over HTTP, at this `URL`")
+	c.Receiver.addFlags(f, "export-token-file")
+	c.Every = defaultEvery
+	f.Var((*durationValue)(&c.Every), "export-every", "how much time is in each profile that is sent")
 	f.BoolVar(&c.NoGPU, "no-gpu", false, "do not read NVML")
 	f.BoolVarP(&c.Quiet, "quiet", "q", false, "print warnings and errors only")
 	f.BoolVarP(&c.Verbose, "verbose", "v", false, "say what is being done")
@@ -116,6 +133,9 @@ func (c *serveConfig) Validate() error {
 	if err := c.findUser(); err != nil {
 		return &usageError{err}
 	}
+	if err := c.validateExport(); err != nil {
+		return &usageError{err}
+	}
 	check := c.Agent.Config
 	if c.Match != "" {
 		pattern, err := regexp.Compile(c.Match)
@@ -125,6 +145,26 @@ func (c *serveConfig) Validate() error {
 		c.pattern, check.PID = pattern, 1
 	}
 	return check.Validate()
+}
+
+// How much time is in each profile that is sent.
+const (
+	defaultEvery  = time.Minute
+	shortestEvery = time.Second
+)
+
+func (c *serveConfig) validateExport() error {
+	r := &c.Receiver
+	said := r.TokenFile != "" || r.Service != "" || r.StageFrames || len(r.Labels)+len(r.Headers) > 0 || c.Every != defaultEvery
+	switch {
+	case r.places() == 0 && said:
+		return errors.New("where are profiles to be sent? name a receiver with --otlp, --pyroscope or --parca")
+	case r.file() != "":
+		return fmt.Errorf("--otlp %q is not of the form http://HOST:PORT or https://HOST", r.OTLP)
+	case c.Every < shortestEvery:
+		return fmt.Errorf("--export-every %v is shorter than %v", c.Every, shortestEvery)
+	}
+	return r.validate()
 }
 
 // findUser finds the id of the user whose processes are looked at.
@@ -175,26 +215,60 @@ func (c *serveConfig) run(parent context.Context, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
+	ready := sync.OnceFunc(func() { announce(log, listener.Addr(), token) })
 	config := serve.Config{
-		Open: c.open(log), Follow: c.Follow, Hosts: c.AllowHosts, Token: token, Version: versionString(), Log: log,
+		Open: c.open(log, ready), Follow: c.Follow, Hosts: c.AllowHosts, Token: token, Ready: ready, Version: versionString(), Log: log,
+	}
+	if config.Export, err = c.openExport(log); err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	if poller := c.openGPU(ctx, log); poller != nil {
 		defer poller.Close()
 		config.GPU = poller
 	}
-	log.Info("serving", "address", "http://"+listener.Addr().String())
-	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && token == "" {
-		log.Warn("everyone who reaches this address can read everything; --token-file asks for a token")
-	}
 	return serve.New(config).Run(ctx, listener)
 }
 
-// open finds the process and attaches to it.
-func (c *serveConfig) open(log *slog.Logger) serve.Opener {
+// announce says where requests are answered.
+func announce(log *slog.Logger, address net.Addr, token string) {
+	log.Info("serving", "address", "http://"+address.String())
+	if tcp, ok := address.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && token == "" {
+		log.Warn("everyone who reaches this address can read everything; --token-file asks for a token")
+	}
+}
+
+// Bounds of what is sent.
+const (
+	exportTry   = 30 * time.Second // one try
+	exportGrace = 10 * time.Second // what waits when serve ends
+	exportRoom  = 16               // profiles that wait
+	exportPause = time.Minute      // the longest between tries
+)
+
+// openExport is where profiles are sent, nil for nowhere.
+func (c *serveConfig) openExport(log *slog.Logger) (*serve.Export, error) {
+	if c.Receiver.places() == 0 {
+		return nil, nil
+	}
+	receiver, err := c.Receiver.open()
+	if err != nil {
+		return nil, err
+	}
+	log.Info("profiles are sent", "to", c.Receiver.place(), "every", c.Every)
+	return &serve.Export{Every: c.Every, Push: c.Receiver.push, Sender: export.NewSender(export.SenderConfig{
+		Receiver: receiver, Backoff: export.Backoff{First: time.Second, Max: exportPause},
+		Try: exportTry, Grace: exportGrace, Room: exportRoom, Log: log,
+	})}, nil
+}
+
+// open finds the process and attaches to it. While it waits for the driver there,
+// it is ready.
+func (c *serveConfig) open(log *slog.Logger, ready func()) serve.Opener {
 	var finder agent.Finder
 	return func(ctx context.Context) (serve.Session, error) {
 		config := c.Agent.Config
 		config.Log, config.Version, config.Command = log, versionString(), os.Args
+		config.Progress = func(agent.Progress) { ready() }
 		if c.pattern != nil {
 			pid, err := finder.Find(ctx, c.pattern, c.uid)
 			if errors.Is(err, agent.ErrNoMatch) || errors.Is(err, agent.ErrManyMatch) {

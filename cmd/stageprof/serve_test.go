@@ -323,6 +323,13 @@ func TestServeTrouble(t *testing.T) {
 		"no port":          {[]string{"--pid", pid, "--listen", "127.0.0.1"}, 2, []string{"port"}},
 		"a large port":     {[]string{"--pid", pid, "--listen", "127.0.0.1:65536"}, 2, []string{"65535"}},
 		"a service's name": {[]string{"--pid", pid, "--listen", "127.0.0.1:http"}, 2, []string{"http"}},
+		"sent nowhere":     {[]string{"--pid", pid, "--label", "a=b"}, 2, []string{"--pyroscope"}},
+		"sent twice":       {[]string{"--pid", pid, "--otlp", "http://x:1", "--parca", "http://x:1"}, 2, []string{"exclude"}},
+		"sent to a file":   {[]string{"--pid", pid, "--otlp", "x"}, 2, []string{"http://HOST:PORT"}},
+		"sent too often":   {[]string{"--pid", pid, "--otlp", "http://x:1", "--export-every", "10ms"}, 2, []string{"--export-every", "1s"}},
+		"sent a password":  {[]string{"--pid", pid, "--otlp", "http://me:secret@x:1"}, 2, []string{"--export-token-file"}},
+		"no token to send": {[]string{"--pid", pid, "--otlp", "http://x:1", "--export-token-file", "/nowhere"}, 1, []string{"/nowhere"}},
+		"no driver":        {[]string{"--pid", strconv.Itoa(os.Getpid())}, 1, []string{"CUDA driver"}},
 		"unknown function": {[]string{"--pid", pid, "--probes", "cuLaunchKernal"}, 2, []string{"cuLaunchKernel"}},
 	}
 	for name, test := range tests {
@@ -339,6 +346,9 @@ func TestServeTrouble(t *testing.T) {
 				if !strings.Contains(r.stderr, text) {
 					t.Errorf("stderr %q, want %q in it", r.stderr, text)
 				}
+			}
+			if strings.Contains(r.stderr, "serving") {
+				t.Errorf("it announces an address:\n%s", r.stderr)
 			}
 		})
 	}
