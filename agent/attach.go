@@ -60,6 +60,7 @@ func (s *Session) attachAll(ctx context.Context) error {
 		s.initThreads,
 		s.attachLoader,
 		s.rememberImages,
+		s.attachAnnouncements,
 		s.attachMarkerLibs,
 		s.attachAutograd,
 		s.attachSources,
@@ -213,12 +214,10 @@ func (s *Session) attachMarkerLib(library target.Image) error {
 		return nil
 	}
 	s.markers[imageOf(library)] = true
-	l, err := attachMarkers(s.attacher, s.objects.MarkerHit, library)
-	if err != nil {
+	if err := s.followMarkers(library); err != nil {
 		s.warnOnce(fmt.Sprintf("stages of a marker library are not seen: %v", err))
 		return nil
 	}
-	s.probes.Add(l)
 	s.markerLibs++
 	for _, bias := range library.Biases {
 		r, err := readRegistry(s.process, library.ELF, bias)

@@ -69,3 +69,6 @@ func (s *Session) ForgetWait(pid int) error {
 	}
 	return errors.Join(s.objects.DebtWaits.Delete(uint32(fd)), unix.Close(fd))
 }
+
+// HaveAnnouncements returns nil if the kernel shows announced markers.
+var HaveAnnouncements = haveAnnouncements

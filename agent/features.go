@@ -70,6 +70,8 @@ func kernelFeatures() []Feature {
 			"Linux 5.15 or newer is needed"),
 		feature("multi-uprobe links", false, features.HaveBPFLinkUprobeMulti(),
 			"probes are attached one by one as perf events: slower to attach and remove; Linux 6.6 has them"),
+		feature("announced markers", false, haveAnnouncements(),
+			"each marker takes a probe, which costs the target nearly twice as much; Linux 6.13 has them"),
 	}
 }
 

@@ -374,9 +374,10 @@ func programText(t *testing.T, pid int, path string) []byte {
 }
 
 // expectRestored waits until all code of the libraries that get probes is what it
-// was before.
+// was before, and the gate is closed.
 func expectRestored(t *testing.T, p *puppet, before map[string]string) {
 	t.Helper()
+	eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
 	for path, text := range before {
 		eventually(t, fmt.Sprintf("the code of %q is as it was", path), func() bool {
 			return string(programText(t, p.PID, path)) == text
@@ -403,7 +404,7 @@ func TestHostileAgentKilledRestoresCode(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			a := launchAgent(t, p.PID, agentRequest{})
 			if when == "attaching" {
-				awaitProbe(t, p.PID, simtest.Markers(t), "stageprof_mark_begin")
+				awaitMarkers(t, p.PID)
 			} else {
 				a.WaitLine("live")
 			}

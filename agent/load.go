@@ -50,6 +50,7 @@ func (s *Session) programs() []string {
 		wanted   bool
 	}{
 		{[]string{"driver_notice"}, !s.config.NoSyncDebt},
+		{[]string{"marker_announced", "gate_holder"}, s.announcing},
 		{[]string{"marker_hit"}, slices.Contains(s.config.StagesFrom, SourceMarkers)},
 		{[]string{"range_hit"}, slices.ContainsFunc(s.config.StagesFrom, isRangeSource)},
 		{[]string{"function_entry", "function_exit", "catch_hit"}, len(s.functionPatterns) > 0},
@@ -82,6 +83,9 @@ func (s *Session) load() error {
 	}
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
+	}
+	if err := s.prepareAnnouncements(spec); err != nil {
+		return err
 	}
 	if err := errors.Join(s.prepareStageMatch(spec), s.preparePythonStages(spec)); err != nil {
 		return err

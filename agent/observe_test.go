@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"testing"
@@ -79,6 +80,27 @@ func awaitProbe(t *testing.T, pid int, library, symbol string) {
 	})
 }
 
+// awaitMarkers waits until the markers of the mapped library are followed.
+func awaitMarkers(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, "the markers are followed", func() bool {
+		return gate(t, pid) != 0 || markersProbed(t, pid)
+	})
+}
+
+// markersProbed tells whether there are probes on the marker library's points.
+func markersProbed(t *testing.T, pid int) bool {
+	t.Helper()
+	return probed(t, pid, simtest.Markers(t), "stageprof_mark_begin") && probed(t, pid, simtest.Markers(t), "stageprof_mark_end")
+}
+
+// gate returns what the kernel has written into the marker library's gate.
+func gate(t *testing.T, pid int) uint16 {
+	t.Helper()
+	_, address := mapped(t, pid, simtest.Markers(t), "stageprof_gate", func(m target.Mapping) bool { return m.Write })
+	return binary.NativeEndian.Uint16(memory(t, pid, address))
+}
+
 // probed tells whether a function of a mapped library has a probe now.
 func probed(t *testing.T, pid int, library, symbol string) bool {
 	t.Helper()
@@ -89,6 +111,12 @@ func probed(t *testing.T, pid int, library, symbol string) bool {
 // code returns a function's first bytes in its file, and its address in a
 // process.
 func code(t *testing.T, pid int, library, symbol string) ([]byte, uint64) {
+	t.Helper()
+	return mapped(t, pid, library, symbol, func(m target.Mapping) bool { return m.Exec })
+}
+
+// mapped does the same for what is in mappings of some kind.
+func mapped(t *testing.T, pid int, library, symbol string, kind func(target.Mapping) bool) ([]byte, uint64) {
 	t.Helper()
 	file, err := os.Open(library)
 	if err != nil {
@@ -112,7 +140,7 @@ func code(t *testing.T, pid int, library, symbol string) ([]byte, uint64) {
 		t.Fatal(err)
 	}
 	for _, m := range mappings(t, pid) {
-		if m.Exec && m.Path == library && m.Offset <= s.Offset && s.Offset < m.Offset+(m.End-m.Start) {
+		if kind(m) && m.Path == library && m.Offset <= s.Offset && s.Offset < m.Offset+(m.End-m.Start) {
 			return original, m.Start + s.Offset - m.Offset
 		}
 	}

@@ -55,6 +55,8 @@ type Session struct {
 	lateTries    map[image]int   // of drivers that came late: how often they could not be probed
 	again        bool            // the last look at what is new was not complete
 	markers      map[image]bool  // marker libraries that are probed, or can't be
+	announcing   bool            // markers that are announced are followed
+	gates        []gatedLibrary  // that are held open
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
 	samples      *sampleReader   // of Python stacks
@@ -242,6 +244,7 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.leaveGates()
 	err := errors.Join(s.probes.Close(), s.scheduler.Close(), s.kernel.Close())
 	for _, iterate := range []**link.Iter{&s.iterate, &s.peeking} {
 		if *iterate != nil {

@@ -55,6 +55,11 @@ enum {
     BPF_RB_NO_WAKEUP = 1,
 };
 
+/* Of a raw tracepoint, its arguments. */
+struct bpf_raw_tracepoint_args {
+    __u64 args[0];
+};
+
 /* include/uapi/asm-generic/errno-base.h */
 #define EEXIST 17
 
@@ -113,6 +118,10 @@ struct mm_struct {
     struct uprobes_state uprobes_state;
 };
 
+struct seccomp {
+    int mode;
+};
+
 struct task_struct {
     unsigned int __state;
     int on_cpu;
@@ -123,6 +132,7 @@ struct task_struct {
     struct mm_struct *mm;
     unsigned in_execve : 1;
     struct thread_struct thread;
+    struct seccomp seccomp; /* if the kernel is built with it */
 };
 
 /* Its name before Linux 5.14. */

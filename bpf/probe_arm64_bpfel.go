@@ -826,78 +826,82 @@ type ProbeWaitEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ProbeMapAllocated      = "allocated"
-	ProbeMapAllocations    = "allocations"
-	ProbeMapCalls          = "calls"
-	ProbeMapContexts       = "contexts"
-	ProbeMapCounters       = "counters"
-	ProbeMapDebtWaits      = "debt_waits"
-	ProbeMapDebts          = "debts"
-	ProbeMapEndedStreams   = "ended_streams"
-	ProbeMapEvents         = "events"
-	ProbeMapFunctions      = "functions"
-	ProbeMapGraphTasks     = "graph_tasks"
-	ProbeMapHiddenNames    = "hidden_names"
-	ProbeMapHiddenTexts    = "hidden_texts"
-	ProbeMapNameMatches    = "name_matches"
-	ProbeMapNames          = "names"
-	ProbeMapPaths          = "paths"
-	ProbeMapProcessStages  = "process_stages"
-	ProbeMapPythonCodes    = "python_codes"
-	ProbeMapPythonHidden   = "python_hidden"
-	ProbeMapPythonSamples  = "python_samples"
-	ProbeMapPythonStates   = "python_states"
-	ProbeMapPythonTexts    = "python_texts"
-	ProbeMapRegions        = "regions"
-	ProbeMapSlots          = "slots"
-	ProbeMapSpans          = "spans"
-	ProbeMapStages         = "stages"
-	ProbeMapStreamLogs     = "stream_logs"
-	ProbeMapStreams        = "streams"
-	ProbeMapTexts          = "texts"
-	ProbeMapThreadCopies   = "thread_copies"
-	ProbeMapThreadStates   = "thread_states"
-	ProbeMapThreads        = "threads"
-	ProbeMapTimelineEvents = "timeline_events"
-	ProbeProgAllocationHit = "allocation_hit"
-	ProbeProgAutogradHit   = "autograd_hit"
-	ProbeProgCatchHit      = "catch_hit"
-	ProbeProgDriverEntry   = "driver_entry"
-	ProbeProgDriverNotice  = "driver_notice"
-	ProbeProgDriverReturn  = "driver_return"
-	ProbeProgDumpThreads   = "dump_threads"
-	ProbeProgFunctionEntry = "function_entry"
-	ProbeProgFunctionExit  = "function_exit"
-	ProbeProgInitThreads   = "init_threads"
-	ProbeProgLoaderHit     = "loader_hit"
-	ProbeProgMarkerHit     = "marker_hit"
-	ProbeProgOnExec        = "on_exec"
-	ProbeProgOnExit        = "on_exit"
-	ProbeProgOnNew         = "on_new"
-	ProbeProgOnRename      = "on_rename"
-	ProbeProgOnSwitch      = "on_switch"
-	ProbeProgOnWakeup      = "on_wakeup"
-	ProbeProgPeekThreads   = "peek_threads"
-	ProbeProgRangeHit      = "range_hit"
-	ProbeVarForks          = "forks"
-	ProbeVarGil            = "gil"
-	ProbeVarGilMethod      = "gil_method"
-	ProbeVarLoaderEvents   = "loader_events"
-	ProbeVarMatching       = "matching"
-	ProbeVarPeekedUntil    = "peeked_until"
-	ProbeVarProcessSlot    = "process_slot"
-	ProbeVarPython         = "python"
-	ProbeVarPythonKnown    = "python_known"
-	ProbeVarPythonMode     = "python_mode"
-	ProbeVarPythonStages   = "python_stages"
-	ProbeVarSharedTypes    = "shared_types"
-	ProbeVarSyncDebt       = "sync_debt"
-	ProbeVarTargetEnded    = "target_ended"
-	ProbeVarTargetTgid     = "target_tgid"
-	ProbeVarTimeline       = "timeline"
-	ProbeVarTracking       = "tracking"
-	ProbeVarWindowEnd      = "window_end"
-	ProbeVarWindowStart    = "window_start"
+	ProbeMapAllocated        = "allocated"
+	ProbeMapAllocations      = "allocations"
+	ProbeMapCalls            = "calls"
+	ProbeMapContexts         = "contexts"
+	ProbeMapCounters         = "counters"
+	ProbeMapDebtWaits        = "debt_waits"
+	ProbeMapDebts            = "debts"
+	ProbeMapEndedStreams     = "ended_streams"
+	ProbeMapEvents           = "events"
+	ProbeMapFunctions        = "functions"
+	ProbeMapGraphTasks       = "graph_tasks"
+	ProbeMapHiddenNames      = "hidden_names"
+	ProbeMapHiddenTexts      = "hidden_texts"
+	ProbeMapNameMatches      = "name_matches"
+	ProbeMapNames            = "names"
+	ProbeMapPaths            = "paths"
+	ProbeMapProcessStages    = "process_stages"
+	ProbeMapPythonCodes      = "python_codes"
+	ProbeMapPythonHidden     = "python_hidden"
+	ProbeMapPythonSamples    = "python_samples"
+	ProbeMapPythonStates     = "python_states"
+	ProbeMapPythonTexts      = "python_texts"
+	ProbeMapRegions          = "regions"
+	ProbeMapSlots            = "slots"
+	ProbeMapSpans            = "spans"
+	ProbeMapStages           = "stages"
+	ProbeMapStreamLogs       = "stream_logs"
+	ProbeMapStreams          = "streams"
+	ProbeMapTexts            = "texts"
+	ProbeMapThreadCopies     = "thread_copies"
+	ProbeMapThreadStates     = "thread_states"
+	ProbeMapThreads          = "threads"
+	ProbeMapTimelineEvents   = "timeline_events"
+	ProbeProgAllocationHit   = "allocation_hit"
+	ProbeProgAutogradHit     = "autograd_hit"
+	ProbeProgCatchHit        = "catch_hit"
+	ProbeProgDriverEntry     = "driver_entry"
+	ProbeProgDriverNotice    = "driver_notice"
+	ProbeProgDriverReturn    = "driver_return"
+	ProbeProgDumpThreads     = "dump_threads"
+	ProbeProgFunctionEntry   = "function_entry"
+	ProbeProgFunctionExit    = "function_exit"
+	ProbeProgGateHolder      = "gate_holder"
+	ProbeProgInitThreads     = "init_threads"
+	ProbeProgLoaderHit       = "loader_hit"
+	ProbeProgMarkerAnnounced = "marker_announced"
+	ProbeProgMarkerHit       = "marker_hit"
+	ProbeProgOnExec          = "on_exec"
+	ProbeProgOnExit          = "on_exit"
+	ProbeProgOnNew           = "on_new"
+	ProbeProgOnRename        = "on_rename"
+	ProbeProgOnSwitch        = "on_switch"
+	ProbeProgOnWakeup        = "on_wakeup"
+	ProbeProgPeekThreads     = "peek_threads"
+	ProbeProgRangeHit        = "range_hit"
+	ProbeVarAnnouncing       = "announcing"
+	ProbeVarForks            = "forks"
+	ProbeVarGil              = "gil"
+	ProbeVarGilMethod        = "gil_method"
+	ProbeVarLoaderEvents     = "loader_events"
+	ProbeVarMatching         = "matching"
+	ProbeVarPeekedUntil      = "peeked_until"
+	ProbeVarProcessSlot      = "process_slot"
+	ProbeVarPython           = "python"
+	ProbeVarPythonKnown      = "python_known"
+	ProbeVarPythonMode       = "python_mode"
+	ProbeVarPythonStages     = "python_stages"
+	ProbeVarSandboxed        = "sandboxed"
+	ProbeVarSharedTypes      = "shared_types"
+	ProbeVarSyncDebt         = "sync_debt"
+	ProbeVarTargetEnded      = "target_ended"
+	ProbeVarTargetTgid       = "target_tgid"
+	ProbeVarTimeline         = "timeline"
+	ProbeVarTracking         = "tracking"
+	ProbeVarWindowEnd        = "window_end"
+	ProbeVarWindowStart      = "window_start"
 )
 
 // LoadProbe returns the embedded CollectionSpec for Probe.
@@ -942,26 +946,28 @@ type ProbeSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeProgramSpecs struct {
-	AllocationHit *ebpf.ProgramSpec `ebpf:"allocation_hit"`
-	AutogradHit   *ebpf.ProgramSpec `ebpf:"autograd_hit"`
-	CatchHit      *ebpf.ProgramSpec `ebpf:"catch_hit"`
-	DriverEntry   *ebpf.ProgramSpec `ebpf:"driver_entry"`
-	DriverNotice  *ebpf.ProgramSpec `ebpf:"driver_notice"`
-	DriverReturn  *ebpf.ProgramSpec `ebpf:"driver_return"`
-	DumpThreads   *ebpf.ProgramSpec `ebpf:"dump_threads"`
-	FunctionEntry *ebpf.ProgramSpec `ebpf:"function_entry"`
-	FunctionExit  *ebpf.ProgramSpec `ebpf:"function_exit"`
-	InitThreads   *ebpf.ProgramSpec `ebpf:"init_threads"`
-	LoaderHit     *ebpf.ProgramSpec `ebpf:"loader_hit"`
-	MarkerHit     *ebpf.ProgramSpec `ebpf:"marker_hit"`
-	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
-	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnNew         *ebpf.ProgramSpec `ebpf:"on_new"`
-	OnRename      *ebpf.ProgramSpec `ebpf:"on_rename"`
-	OnSwitch      *ebpf.ProgramSpec `ebpf:"on_switch"`
-	OnWakeup      *ebpf.ProgramSpec `ebpf:"on_wakeup"`
-	PeekThreads   *ebpf.ProgramSpec `ebpf:"peek_threads"`
-	RangeHit      *ebpf.ProgramSpec `ebpf:"range_hit"`
+	AllocationHit   *ebpf.ProgramSpec `ebpf:"allocation_hit"`
+	AutogradHit     *ebpf.ProgramSpec `ebpf:"autograd_hit"`
+	CatchHit        *ebpf.ProgramSpec `ebpf:"catch_hit"`
+	DriverEntry     *ebpf.ProgramSpec `ebpf:"driver_entry"`
+	DriverNotice    *ebpf.ProgramSpec `ebpf:"driver_notice"`
+	DriverReturn    *ebpf.ProgramSpec `ebpf:"driver_return"`
+	DumpThreads     *ebpf.ProgramSpec `ebpf:"dump_threads"`
+	FunctionEntry   *ebpf.ProgramSpec `ebpf:"function_entry"`
+	FunctionExit    *ebpf.ProgramSpec `ebpf:"function_exit"`
+	GateHolder      *ebpf.ProgramSpec `ebpf:"gate_holder"`
+	InitThreads     *ebpf.ProgramSpec `ebpf:"init_threads"`
+	LoaderHit       *ebpf.ProgramSpec `ebpf:"loader_hit"`
+	MarkerAnnounced *ebpf.ProgramSpec `ebpf:"marker_announced"`
+	MarkerHit       *ebpf.ProgramSpec `ebpf:"marker_hit"`
+	OnExec          *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnNew           *ebpf.ProgramSpec `ebpf:"on_new"`
+	OnRename        *ebpf.ProgramSpec `ebpf:"on_rename"`
+	OnSwitch        *ebpf.ProgramSpec `ebpf:"on_switch"`
+	OnWakeup        *ebpf.ProgramSpec `ebpf:"on_wakeup"`
+	PeekThreads     *ebpf.ProgramSpec `ebpf:"peek_threads"`
+	RangeHit        *ebpf.ProgramSpec `ebpf:"range_hit"`
 }
 
 // ProbeMapSpecs contains maps before they are loaded into the kernel.
@@ -1007,6 +1013,7 @@ type ProbeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeVariableSpecs struct {
+	Announcing   *ebpf.VariableSpec `ebpf:"announcing"`
 	Forks        *ebpf.VariableSpec `ebpf:"forks"`
 	Gil          *ebpf.VariableSpec `ebpf:"gil"`
 	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
@@ -1018,6 +1025,7 @@ type ProbeVariableSpecs struct {
 	PythonKnown  *ebpf.VariableSpec `ebpf:"python_known"`
 	PythonMode   *ebpf.VariableSpec `ebpf:"python_mode"`
 	PythonStages *ebpf.VariableSpec `ebpf:"python_stages"`
+	Sandboxed    *ebpf.VariableSpec `ebpf:"sandboxed"`
 	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
 	SyncDebt     *ebpf.VariableSpec `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
@@ -1125,6 +1133,7 @@ func (m *ProbeMaps) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeVariables struct {
+	Announcing   *ebpf.Variable `ebpf:"announcing"`
 	Forks        *ebpf.Variable `ebpf:"forks"`
 	Gil          *ebpf.Variable `ebpf:"gil"`
 	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
@@ -1136,6 +1145,7 @@ type ProbeVariables struct {
 	PythonKnown  *ebpf.Variable `ebpf:"python_known"`
 	PythonMode   *ebpf.Variable `ebpf:"python_mode"`
 	PythonStages *ebpf.Variable `ebpf:"python_stages"`
+	Sandboxed    *ebpf.Variable `ebpf:"sandboxed"`
 	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
 	SyncDebt     *ebpf.Variable `ebpf:"sync_debt"`
 	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
@@ -1150,26 +1160,28 @@ type ProbeVariables struct {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbePrograms struct {
-	AllocationHit *ebpf.Program `ebpf:"allocation_hit"`
-	AutogradHit   *ebpf.Program `ebpf:"autograd_hit"`
-	CatchHit      *ebpf.Program `ebpf:"catch_hit"`
-	DriverEntry   *ebpf.Program `ebpf:"driver_entry"`
-	DriverNotice  *ebpf.Program `ebpf:"driver_notice"`
-	DriverReturn  *ebpf.Program `ebpf:"driver_return"`
-	DumpThreads   *ebpf.Program `ebpf:"dump_threads"`
-	FunctionEntry *ebpf.Program `ebpf:"function_entry"`
-	FunctionExit  *ebpf.Program `ebpf:"function_exit"`
-	InitThreads   *ebpf.Program `ebpf:"init_threads"`
-	LoaderHit     *ebpf.Program `ebpf:"loader_hit"`
-	MarkerHit     *ebpf.Program `ebpf:"marker_hit"`
-	OnExec        *ebpf.Program `ebpf:"on_exec"`
-	OnExit        *ebpf.Program `ebpf:"on_exit"`
-	OnNew         *ebpf.Program `ebpf:"on_new"`
-	OnRename      *ebpf.Program `ebpf:"on_rename"`
-	OnSwitch      *ebpf.Program `ebpf:"on_switch"`
-	OnWakeup      *ebpf.Program `ebpf:"on_wakeup"`
-	PeekThreads   *ebpf.Program `ebpf:"peek_threads"`
-	RangeHit      *ebpf.Program `ebpf:"range_hit"`
+	AllocationHit   *ebpf.Program `ebpf:"allocation_hit"`
+	AutogradHit     *ebpf.Program `ebpf:"autograd_hit"`
+	CatchHit        *ebpf.Program `ebpf:"catch_hit"`
+	DriverEntry     *ebpf.Program `ebpf:"driver_entry"`
+	DriverNotice    *ebpf.Program `ebpf:"driver_notice"`
+	DriverReturn    *ebpf.Program `ebpf:"driver_return"`
+	DumpThreads     *ebpf.Program `ebpf:"dump_threads"`
+	FunctionEntry   *ebpf.Program `ebpf:"function_entry"`
+	FunctionExit    *ebpf.Program `ebpf:"function_exit"`
+	GateHolder      *ebpf.Program `ebpf:"gate_holder"`
+	InitThreads     *ebpf.Program `ebpf:"init_threads"`
+	LoaderHit       *ebpf.Program `ebpf:"loader_hit"`
+	MarkerAnnounced *ebpf.Program `ebpf:"marker_announced"`
+	MarkerHit       *ebpf.Program `ebpf:"marker_hit"`
+	OnExec          *ebpf.Program `ebpf:"on_exec"`
+	OnExit          *ebpf.Program `ebpf:"on_exit"`
+	OnNew           *ebpf.Program `ebpf:"on_new"`
+	OnRename        *ebpf.Program `ebpf:"on_rename"`
+	OnSwitch        *ebpf.Program `ebpf:"on_switch"`
+	OnWakeup        *ebpf.Program `ebpf:"on_wakeup"`
+	PeekThreads     *ebpf.Program `ebpf:"peek_threads"`
+	RangeHit        *ebpf.Program `ebpf:"range_hit"`
 }
 
 func (p *ProbePrograms) Close() error {
@@ -1183,8 +1195,10 @@ func (p *ProbePrograms) Close() error {
 		p.DumpThreads,
 		p.FunctionEntry,
 		p.FunctionExit,
+		p.GateHolder,
 		p.InitThreads,
 		p.LoaderHit,
+		p.MarkerAnnounced,
 		p.MarkerHit,
 		p.OnExec,
 		p.OnExit,

@@ -9,7 +9,8 @@
  * uretprobe on the driver  it ends                                  per call, in the target
  *                          a sampled call's Python stack is read   per sample, in the target
  *                          (on request, at every entry as well)
- * uprobe on the markers    a stage begins or ends                   per marker, in the target
+ * uprobe on the markers,   a stage begins or ends                   per marker, in the target
+ *   or task_prctl_unknown
  * uprobe on NVTX and       a stage begins or ends (on request)      per range, in the target
  *   record_function
  * uprobe on functions      a stage or a region begins; at each of   per entry and exit, in the
@@ -98,12 +99,12 @@ int driver_notice(struct pt_regs *ctx)
     return 0;
 }
 
-SEC("uprobe.multi")
-int marker_hit(struct pt_regs *ctx)
+/* A global function, so that the verifier checks it once for both ways in which
+ * markers come. */
+__noinline int marker_passed(u64 slot, u64 name, u32 depth, u32 marker, u64 sp)
 {
-    u64 slot = PT_REGS_PARM1(ctx), name = PT_REGS_PARM2(ctx), now;
-    u32 depth = PT_REGS_PARM3(ctx), marker = bpf_get_attach_cookie(ctx);
     struct thread_state *state;
+    u64 now;
 
     if (!tracking || window_over() || !is_target())
         return 0;
@@ -117,8 +118,8 @@ int marker_hit(struct pt_regs *ctx)
         return 0;
     }
     if (state->serial != THREAD_PROCESS) {
-        call_abandon(state, PT_REGS_SP(ctx));
-        frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
+        call_abandon(state, sp);
+        frames_heal(bpf_get_current_task_btf(), state, sp);
     }
     now = stages_enter(state, now);
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
@@ -128,6 +129,35 @@ int marker_hit(struct pt_regs *ctx)
     if (marker == MARKER_BEGIN)
         stage_begun(state, now);
     stages_leave(state);
+    return 0;
+}
+
+SEC("uprobe.multi")
+int marker_hit(struct pt_regs *ctx)
+{
+    return marker_passed(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
+                         bpf_get_attach_cookie(ctx), PT_REGS_SP(ctx));
+}
+
+/* A marker of a library whose gate is open: it makes a system call that nobody
+ * knows, which costs half of a trap. */
+SEC("raw_tp/task_prctl_unknown")
+int marker_announced(struct bpf_raw_tracepoint_args *ctx)
+{
+    u32 marker = (u32)ctx->args[0] - MARKER_ANNOUNCED;
+    struct pt_regs *regs;
+
+    if (marker > MARKER_PROCESS_END || !is_target())
+        return 0;
+    regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+    return marker_passed(ctx->args[3], ctx->args[1], ctx->args[2], marker, PT_REGS_SP(regs));
+}
+
+/* Stands where the target never comes: while it does, the kernel holds the gate
+ * of the marker library open. */
+SEC("uprobe.multi")
+int gate_holder(struct pt_regs *ctx)
+{
     return 0;
 }
 
@@ -256,12 +286,19 @@ int loader_hit(struct pt_regs *ctx)
     return 0;
 }
 
+static __always_inline void look_for_filter(struct task_struct *task)
+{
+    if (announcing && bpf_core_field_exists(task->seccomp) && task->seccomp.mode)
+        sandboxed = 1;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
     struct thread_state *state;
 
     if (task_is_target(prev)) {
+        look_for_filter(prev);
         state = thread_find(prev);
         if (state)
             switched_out(state, prev, preempt);

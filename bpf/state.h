@@ -28,6 +28,11 @@ volatile u32 tracking = 0;
 volatile u64 window_start = 0;
 volatile u64 window_end = 0;
 
+/* Whether markers come as system calls, which a seccomp filter might answer by
+ * killing the thread; and whether one of the target's threads has a filter. */
+const volatile bool announcing = false;
+volatile u32 sandboxed = 0;
+
 volatile u32 gil_method = GIL_METHOD_UNKNOWN;
 volatile struct gil_plan gil = {};
 

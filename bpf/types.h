@@ -137,6 +137,9 @@ enum marker {
     MARKER_PROCESS_END,
 };
 
+/* The prctl option of marker 0, as marker/c/mark.c has it. */
+#define MARKER_ANNOUNCED 0x53505200
+
 /* What opens and closes stages. */
 enum source {
     SOURCE_MARKER,       /* the marker library copy whose slot is followed */

@@ -17,6 +17,9 @@ type Thread struct {
 	TID   int    // as this process sees it
 	NSTID int    // as the target sees it: what gettid returns there
 	Name  string // up to 15 bytes, any but NUL
+	// Seccomp is its seccomp mode: 0 off, 1 strict, 2 filter, -1 if the kernel does
+	// not say.
+	Seccomp int
 }
 
 // Threads returns the target's threads in ascending order. Threads that come or go meanwhile may
@@ -80,5 +83,5 @@ func (p *Process) thread(tid int) (Thread, error) {
 	if err != nil {
 		return Thread{}, err
 	}
-	return Thread{TID: tid, NSTID: s.nspid, Name: strings.TrimSuffix(string(comm), "\n")}, nil
+	return Thread{TID: tid, NSTID: s.nspid, Name: strings.TrimSuffix(string(comm), "\n"), Seccomp: s.seccomp}, nil
 }

@@ -17,7 +17,7 @@ func threadsOf(t testing.TB, p *Process) []Thread {
 func TestThreads(t *testing.T) {
 	x := start(t, nil)
 	p := x.open()
-	if ts := threadsOf(t, p); len(ts) != 1 || ts[0] != (Thread{x.pid, x.pid, "tester"}) {
+	if ts := threadsOf(t, p); len(ts) != 1 || ts[0] != (Thread{TID: x.pid, NSTID: x.pid, Name: "tester"}) {
 		t.Errorf("one thread: %+v", ts)
 	}
 	names := []string{"worker", `odd\n ) "x`, "exactly15bytes!"}

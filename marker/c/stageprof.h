@@ -123,10 +123,10 @@ STAGEPROF_API void stageprof_process_end(void);
 // signal handlers.
 STAGEPROF_API void stageprof_publish(int on);
 
-// Where observers place their probes; programs do not call these. Each is a nop
-// and a return, reached after the slot has changed: depth is the number of
-// stages now open. USDT notes (stageprof:begin, end, process_begin,
-// process_end: name text, depth) point at the nops.
+// Where observers place their probes; programs do not call these. Each begins with
+// a nop and is reached after the slot has changed: depth is the number of stages
+// now open. USDT notes (stageprof:begin, end, process_begin, process_end: name
+// text, depth) point at the nops.
 STAGEPROF_API void stageprof_mark_begin(struct stageprof_thread *t,
                                         const struct stageprof_name *name, uint32_t depth);
 STAGEPROF_API void stageprof_mark_end(struct stageprof_thread *t, const struct stageprof_name *name,

@@ -34,7 +34,8 @@
 //   exec                  the process becomes /bin/true
 //   spawn                 a child process that is /bin/true from its first instruction on
 //   rename NAME           the thread's name
-//   seccomp               a filter that kills the process at the system calls that probes make
+//   seccomp               a filter that kills the process at the system calls that probes and
+//                         markers make
 //   tag PATH              the truth's tag, until the next begin or end
 //   truth FILE            the truth so far
 //   markers FILE          opens the marker library: there is none before
@@ -339,11 +340,16 @@ static void spawn(void) {
 }
 
 // The kernel's own trampolines of probes make them: uretprobe and uprobe, on x86-64.
+// The marker library makes a prctl of an option that nobody knows.
 static void filter_system_calls(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 335, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 336, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 335, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 336, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x53505200, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };

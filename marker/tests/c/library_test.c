@@ -106,9 +106,9 @@ static void registry_is_readable_from_another_process(void) {
 
 static void probe_points_begin_with_a_nop(void) {
 #if defined(__x86_64__)
-    static const unsigned char nop[] = {0x90, 0xc3};
+    static const unsigned char nop[] = {0x90};
 #else
-    static const unsigned char nop[] = {0x1f, 0x20, 0x03, 0xd5, 0xc0, 0x03, 0x5f, 0xd6};
+    static const unsigned char nop[] = {0x1f, 0x20, 0x03, 0xd5};
 #endif
     static const char *const points[] = {"stageprof_mark_begin", "stageprof_mark_end",
                                          "stageprof_mark_process_begin",

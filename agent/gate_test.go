@@ -1,0 +1,100 @@
+package agent_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"stageprof/agent"
+	"stageprof/sim/simtest"
+)
+
+// The markers of an idle target are announced where the kernel shows that, and take
+// no probe then; the target's gate is closed again in the end.
+func TestMarkersAreAnnounced(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	if announced := agent.HaveAnnouncements() == nil; (gate(t, p.PID) == 1) != announced || markersProbed(t, p.PID) == announced {
+		t.Errorf("announcements in this kernel: %v; the gate is %d, the markers are probed: %v",
+			announced, gate(t, p.PID), markersProbed(t, p.PID))
+	}
+	p.order("w begin step", "w launch 10", "w end")
+	got := r.interrupt()
+	if g := gate(t, p.PID); g != 0 {
+		t.Errorf("the gate is left at %d", g)
+	}
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+}
+
+// Two agents open the gate once, and each hears every marker; it stays open until
+// the second one is done.
+func TestTwoAgentsHoldTheGate(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	first := record(t, agent.Config{PID: p.PID})
+	second := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w end")
+	for i, r := range []*run{first, second} {
+		p.order("w begin step", "w end")
+		expectSpans(t, r.interrupt(), map[stageKey]spanCount{{"w", "step"}: {uint64(2 + i), 0}})
+	}
+	if g := gate(t, p.PID); g != 0 {
+		t.Errorf("the gate is left at %d", g)
+	}
+	p.end()
+}
+
+// A target that has a filter which kills it for an announcement is probed, and one
+// that sets it up later is from then on: TestCaseC18Seccomp is the former.
+func TestFilterClosesTheGate(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w end", "w begin step", "main seccomp")
+	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+	p.order("w launch 10", "w end", "w begin step", "w launch 10", "w end")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {3, 0}})
+	const warning = "has set up a seccomp filter"
+	if agent.HaveAnnouncements() == nil && !strings.Contains(strings.Join(got.Warnings, "\n"), warning) {
+		t.Errorf("no warning says %q: %q", warning, got.Warnings)
+	}
+}
+
+// A program with older markers, or for another architecture, has no gate.
+func TestMarkersWithoutGate(t *testing.T) {
+	p := startPuppetWithoutMarkers(t)
+	p.order("main markers "+markersWithoutGate(t), "main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w end")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+}
+
+// markersWithoutGate is a copy of the marker library in which the gate's point has
+// another name, which its hash does not fit.
+func markersWithoutGate(t *testing.T) string {
+	t.Helper()
+	library, err := os.ReadFile(simtest.Markers(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := bytes.Replace(library, []byte("stageprof_gate_point"), []byte("stageprof_has_no_gat"), 1)
+	if bytes.Equal(changed, library) {
+		t.Fatal("the library has no gate")
+	}
+	path := filepath.Join(t.TempDir(), "libstageprof.so")
+	if err := os.WriteFile(path, changed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
