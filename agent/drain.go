@@ -183,7 +183,7 @@ func (d *drain) run() error {
 	d.regions, d.hits = d.newRegionTable(), hits{}
 	for _, step := range []func() error{
 		d.addSamples, d.readRows, d.readNames, d.readThreads, d.addSymbols, d.addCalls, d.addDebts, d.addStages, d.addSpans, d.addTimeline, d.addOpen, d.addRegionTimes,
-		d.addAllocations,
+		d.addRegionParts, d.addAllocations,
 	} {
 		if err := step(); err != nil {
 			return err

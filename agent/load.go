@@ -75,6 +75,9 @@ func (s *Session) load() error {
 	}
 	probe.Prepare(spec, s.mechanism)
 	s.prepareAllocations(spec)
+	if err := s.prepareRegions(spec); err != nil {
+		return err
+	}
 	if s.config.family != nil {
 		shareRoom(spec)
 	}

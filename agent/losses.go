@@ -55,6 +55,8 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "a function was left by an exception or longjmp; it was closed where the exception was caught, or at a later event of the thread, and counted as partial"},
 	bpf.ProbeCounterLOST_FUNCTION_DEPTH: {Reason: "functions_too_deep", Kind: "spans",
 		Help: "functions were entered inside of 16 open ones"},
+	bpf.ProbeCounterLOST_REGION_PARTS: {Reason: "region_parts_full", Kind: "other",
+		Help: "the table of what the time in regions consists of is full: some of it is shown as outside any region"},
 	bpf.ProbeCounterLOST_ALLOCATION_ROW: {Reason: "allocation_rows_full", Kind: "other",
 		Help: "the table of allocations is full: some are missing"},
 	bpf.ProbeCounterLOST_ALLOCATION_SIZE: {Reason: "allocation_sizes_full", Kind: "other",

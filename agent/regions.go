@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"stageprof/bpf"
 	"stageprof/recording"
 )
@@ -92,6 +94,24 @@ func (c *Config) regionPatterns() ([]functionPattern, error) {
 		patterns = append(patterns, p)
 	}
 	return patterns, nil
+}
+
+// roomForRegionParts is how many rows the table of region_parts has, of a thread,
+// a stage and a stack of regions each.
+const roomForRegionParts = 16384
+
+// prepareRegions splits the ledger by region, if there are any.
+func (s *Session) prepareRegions(spec *ebpf.CollectionSpec) error {
+	followed := slices.ContainsFunc(s.functionPatterns, func(p functionPattern) bool { return p.role&roleRegion != 0 })
+	if !followed {
+		spec.Maps["region_parts"].MaxEntries = 1
+		return nil
+	}
+	spec.Maps["region_parts"].MaxEntries = uint32(s.ownShare(roomForRegionParts))
+	if err := spec.Variables["regions_followed"].Set(true); err != nil {
+		return fmt.Errorf("splitting the ledger by region: %w", err)
+	}
+	return nil
 }
 
 // regionTable turns the kernel side's numbers of regions and their paths into
@@ -186,6 +206,59 @@ func (d *drain) addRegionTime(key bpf.ProbeRegionKey, row *bpf.ProbeRegionRow) {
 		d.hits.add(function, key.Thread, row.Count+row.PartialCount)
 	}
 }
+
+// regionPartsID is a key of the Recording's parts of regions.
+type regionPartsID struct{ thread, path, region int }
+
+// addRegionParts adds what the time in regions consists of. A snapshot has what
+// was charged to threads since their regions, or the stage, last changed as well.
+func (d *drain) addRegionParts() error {
+	current, err := rows[bpf.ProbeRegionPartsKey](d.objects.RegionParts, d.live, wholeRegionParts)
+	if err != nil {
+		return err
+	}
+	sums := map[regionPartsID]recording.Parts{}
+	add := func(key bpf.ProbeRegionPartsKey, parts [bpf.ProbePartPARTS]uint64) {
+		id := regionPartsID{d.thread(key.Thread), d.path(key.Path), d.regions.path(key.Region)}
+		sums[id] = sums[id].Plus(partsOf(parts))
+	}
+	for _, table := range []map[bpf.ProbeRegionPartsKey]bpf.ProbeRegionPartsRow{current, d.retired.regionParts.rows} {
+		for key, row := range table {
+			add(key, row.Parts)
+		}
+	}
+	for i := range d.states {
+		s := (*threadState)(&d.states[i])
+		key := s.regionParts()
+		// Unless it is in the row already, as it is if that was changed since.
+		if row := current[key]; d.live && key.Region != pathNone && row.Last <= s.RegionSince {
+			add(key, s.RegionParts)
+		}
+	}
+	for id, parts := range sums {
+		if parts.Total() > 0 {
+			d.r.RegionParts = append(d.r.RegionParts, recording.RegionParts{Thread: id.thread, Path: id.path, Region: id.region, Parts: parts})
+		}
+	}
+	return nil
+}
+
+func wholeRegionParts(row *bpf.ProbeRegionPartsRow) bool { return row.First == row.Last }
+
+// regionParts is the row to which the time in the thread's open regions will be
+// added, in the region pathNone if it is in none.
+func (s *threadState) regionParts() bpf.ProbeRegionPartsKey {
+	key := bpf.ProbeRegionPartsKey{Thread: s.Serial, Region: s.Region}
+	if s.Sp != 0 {
+		key.Region = s.CallRegion
+	}
+	if n := len(s.open()); n > 0 {
+		key.Path = s.Open[n-1].Path
+	}
+	return key
+}
+
+func addRegionPartsRow(to, from *bpf.ProbeRegionPartsRow) { addTo(to.Parts[:], from.Parts[:]) }
 
 // addRegionRow adds up the rows of ended threads.
 func addRegionRow(to, from *bpf.ProbeRegionRow) {

@@ -25,6 +25,7 @@ type retired struct {
 	debts       table[bpf.ProbeDebtKey, bpf.ProbeDebtRow]
 	stages      table[bpf.ProbeStageKey, bpf.ProbeStageRow]
 	regions     table[bpf.ProbeRegionKey, bpf.ProbeRegionRow]
+	regionParts table[bpf.ProbeRegionPartsKey, bpf.ProbeRegionPartsRow]
 	allocations table[bpf.ProbeAllocationKey, bpf.ProbeAllocationRow]
 
 	info    map[uint32]bpf.ProbeThreadInfo
@@ -37,6 +38,7 @@ func newRetired() retired {
 		debts:       newTable(func(k *bpf.ProbeDebtKey) *uint32 { return &k.Thread }, addDebtRow),
 		stages:      newTable(func(k *bpf.ProbeStageKey) *uint32 { return &k.Thread }, addStageRow),
 		regions:     newTable(func(k *bpf.ProbeRegionKey) *uint32 { return &k.Thread }, addRegionRow),
+		regionParts: newTable(func(k *bpf.ProbeRegionPartsKey) *uint32 { return &k.Thread }, addRegionPartsRow),
 		allocations: newTable(func(k *bpf.ProbeAllocationKey) *uint32 { return &k.Thread }, addAllocationRow),
 		info:        map[uint32]bpf.ProbeThreadInfo{},
 	}
@@ -119,6 +121,7 @@ func (s *Session) retire() error {
 		r.debts.take(s.objects.Debts, ended),
 		r.stages.take(s.objects.Stages, ended),
 		r.regions.take(s.objects.Regions, ended),
+		r.regionParts.take(s.objects.RegionParts, ended),
 		r.allocations.take(s.objects.Allocations, ended),
 	); err != nil {
 		return err
@@ -166,7 +169,8 @@ func remove[K any](m *ebpf.Map, key K) error {
 
 // single is how many rows are of one thread each.
 func (r *retired) single() int {
-	return r.calls.single() + r.debts.single() + r.stages.single() + r.regions.single() + r.allocations.single()
+	return r.calls.single() + r.debts.single() + r.stages.single() +
+		r.regions.single() + r.regionParts.single() + r.allocations.single()
 }
 
 // fold adds up the rows of the older half of the threads, which it returns. The
@@ -181,6 +185,7 @@ func (r *retired) fold(inUse map[uint32]bool) (old map[uint32]bool) {
 	r.debts.fold(old)
 	r.stages.fold(old)
 	r.regions.fold(old)
+	r.regionParts.fold(old)
 	r.allocations.fold(old)
 	return old
 }

@@ -280,6 +280,7 @@ func (s *threadState) advance(start, now uint64) {
 	charge := func(until uint64, part bpf.ProbePart) {
 		if since := max(s.Mark, start); until > since {
 			current.Parts[part] += until - since
+			s.RegionParts[part] += until - since
 			s.Mark = until
 		}
 	}

@@ -76,7 +76,7 @@ __noinline int call_drop(struct thread_state *state)
     if (!state)
         return 0;
     ledger_enter(state, bpf_ktime_get_ns());
-    state->sp = 0;
+    call_over(state);
     ledger_leave(state);
     if (in_window())
         count(LOST_RETURN);
@@ -187,7 +187,7 @@ static __always_inline void call_cut(struct thread_state *state, u64 now)
     count(in_window() ? LOST_AT_EXIT : LOST_IN_FLIGHT);
     if (timeline && now >= state->begin)
         timeline_call(state, wall, off < wall ? off : wall, RESULT_NONE, 0);
-    state->sp = 0;
+    call_over(state);
 }
 
 static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
@@ -206,7 +206,7 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
         return;
     }
     now = ledger_enter(state, now);
-    state->sp = 0;
+    call_over(state);
     wall = now - state->begin;
     off = state->off_charged - state->off_base;
     if (off > wall) /* the clock went back */

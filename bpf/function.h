@@ -6,6 +6,10 @@
  * else (longjmp) at the thread's next event, if that is further up the stack or
  * finds that the return address has been written over. So nothing is put onto the target's stack,
  * and what unwinds it meets nothing unusual.
+ *
+ * A function's time begins and ends where the ledger is charged for it: at the
+ * entry when its probe is done, at an exit when its probe begins, and where it was
+ * left another way when that is noticed. What went by until then is the function's.
  */
 #ifndef STAGEPROF_FUNCTION_H
 #define STAGEPROF_FUNCTION_H
@@ -78,6 +82,7 @@ static __always_inline void region_close(struct thread_state *state, struct fram
     };
     struct region_row *row;
 
+    regions_settle(state);
     state->region = frame->outer;
     if (!window_start || end < begin)
         return;
@@ -209,7 +214,10 @@ static __always_inline void function_enter(struct pt_regs *ctx, struct task_stru
     if (frame->roles & ROLE_REGION) {
         frame->path = attributed_path(state, &attribution);
         frame->attribution = attribution;
+        now = ledger_enter(state, now);
+        regions_settle(state);
         state->region = path_child(state->region, name);
+        ledger_leave(state);
     }
     frame->begin = now;
     state->frames++;
@@ -306,10 +314,6 @@ static __always_inline void function_leave(struct pt_regs *ctx, struct thread_st
     frame = frame_at(state, state->frames - 1);
     if (!frame || frame->function != COOKIE_FUNCTION(cookie) || !leaves(ctx, frame, cookie))
         return;
-    if (!(frame->roles & ROLE_STAGE)) {
-        frame_close(state, until_window_end(now), false);
-        return;
-    }
     now = ledger_enter(state, now);
     frame_close(state, now, false);
     ledger_leave(state);

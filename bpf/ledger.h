@@ -4,7 +4,8 @@
  * part of one stage. At each event (a switch, a marker, a call's begin or end)
  * the time since the previous one is charged to what the thread was doing, in
  * the innermost open stage: so the parts of a span sum to its wall time by
- * construction.
+ * construction. The same piece of time is charged to the regions that are open,
+ * if there are any: what is left of a stage's parts was outside of them.
  *
  * Snapshots are made of copies of threads' records, and charge the time up to
  * the moment that `peeked_until` names. So each change is announced first, and
@@ -49,8 +50,77 @@ static __always_inline void add_part(struct thread_state *state, u32 part, u64 t
     if (i >= PARTS)
         return;
     barrier_var(i);
-    if (i < PARTS)
-        stage_current(state)->parts[i] += time;
+    if (i >= PARTS)
+        return;
+    stage_current(state)->parts[i] += time;
+    if (regions_followed)
+        state->region_parts[i] += time;
+}
+
+/* The regions that the thread's time belongs to. That of a driver call is with
+ * those that were open when it began, as the call is, whatever runs inside it. */
+static __always_inline u32 region_current(const struct thread_state *state)
+{
+    return state->sp ? state->call_region : state->region;
+}
+
+static __always_inline struct region_parts_row *region_parts_row(struct thread_state *state)
+{
+    static const struct region_parts_row zero = {};
+    struct region_parts_key key = {
+        .thread = state->serial,
+        .path = stage_current(state)->path,
+        .region = region_current(state),
+    };
+    struct region_parts_row *row = bpf_map_lookup_elem(&region_parts, &key);
+
+    if (row)
+        return row;
+    bpf_map_update_elem(&region_parts, &key, &zero, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&region_parts, &key);
+}
+
+/* Gives the regions that are open, and the innermost stage, what was charged since
+ * one of them changed. A global function, for the verifier to check it once. */
+__noinline int regions_settle(struct thread_state *state)
+{
+    struct region_parts_row *row;
+
+    if (!state)
+        return 0;
+    if (region_current(state) && state->region_since != state->mark) {
+        row = region_parts_row(state);
+        if (row) {
+            row->first = state->mark;
+            barrier();
+            for (int i = 0; i < PARTS; i++)
+                row->parts[i] += state->region_parts[i];
+            barrier();
+            row->last = state->mark;
+        } else {
+            count(LOST_REGION_PARTS);
+        }
+    }
+    for (int i = 0; i < PARTS; i++)
+        state->region_parts[i] = 0;
+    state->region_since = state->mark;
+    return 0;
+}
+
+/* Comes before each change of the innermost stage, after the time up to it was
+ * charged. Outside of regions nothing is kept apart. */
+static __always_inline void regions_before_stage(struct thread_state *state)
+{
+    if (regions_followed && region_current(state))
+        regions_settle(state);
+}
+
+/* The call in progress is over: from here on the thread's regions are its own. */
+static __always_inline void call_over(struct thread_state *state)
+{
+    if (regions_followed && state->call_region != state->region)
+        regions_settle(state);
+    state->sp = 0;
 }
 
 /* Charges the time up to `now`, or up to the window's end. */

@@ -251,6 +251,7 @@ __noinline int stage_push(struct thread_state *state, u64 name, u64 begin, u8 so
             state->deeper++;
         return 0;
     }
+    regions_before_stage(state);
     state->depth++;
     stage->begin = begin;
     stage->child = 0;
@@ -279,6 +280,7 @@ __noinline int stage_pop(struct thread_state *state, u64 end, bool cut)
 
     if (!state || !state->depth)
         return 0;
+    regions_before_stage(state);
     depth = state->depth - 1;
     state->depth = depth;
     stage = stage_at(state, depth);

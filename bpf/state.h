@@ -18,6 +18,9 @@ const volatile u32 target_tgid = 0;
 /* Whether waits are charged to those whose work they wait for. */
 const volatile bool sync_debt = false;
 
+/* Whether functions are followed as regions. */
+const volatile bool regions_followed = false;
+
 /* Whether single events are streamed. */
 const volatile bool timeline = false;
 
@@ -242,6 +245,14 @@ struct {
     __type(key, struct region_key);
     __type(value, struct region_row);
 } regions SEC(".maps");
+
+/* Has one entry unless functions are followed as regions. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct region_parts_key);
+    __type(value, struct region_parts_row);
+} region_parts SEC(".maps");
 
 /* These two have one entry each unless the agent asks for allocations. */
 struct {

@@ -99,6 +99,7 @@ enum counter {
     LOST_FUNCTION_EXIT,   /* functions left without an exit: exception, longjmp; closed late */
     LOST_FUNCTION_DEPTH,  /* functions entered below MAX_FRAMES open ones */
     LOST_REGION_ROW,      /* regions that found no room for a new row */
+    LOST_REGION_PARTS,    /* times in a region and stage that found no room for a new row */
     LOST_ALLOCATION_ROW,  /* allocations and frees that found no room for a new row */
     LOST_ALLOCATION_SIZE, /* allocations whose size found no room until they are freed */
     COUNT_SAMPLES,        /* calls whose Python stack was read, or tried to be */
@@ -499,6 +500,23 @@ struct region_row {
 };
 _Static_assert(sizeof(struct region_row) == 72, "region_row");
 
+struct region_parts_key {
+    u32 thread;
+    u32 path;   /* of the thread's own stage in which the time was spent */
+    u32 region; /* path of the regions in which it was */
+};
+_Static_assert(sizeof(struct region_parts_key) == 12, "region_parts_key");
+
+/* Of a stage's parts, what was spent in regions. first and last are the time up to
+ * which it is known, written before and after everything else: as those of a stage's
+ * row. */
+struct region_parts_row {
+    u64 first;
+    u64 parts[PARTS];
+    u64 last;
+};
+_Static_assert(sizeof(struct region_parts_row) == 16 + 8 * PARTS, "region_parts_row");
+
 struct allocation_key {
     u32 thread;
     u32 path;
@@ -779,6 +797,9 @@ struct thread_state {
     u32 calls_len;   /* used entries of calls */
     u32 changes;     /* odd while one of our programs is changing this record */
     u32 ended;       /* enum thread_end: somebody accounts for its end */
+
+    u64 region_since;        /* mark when the regions that are open, or the stage, changed */
+    u64 region_parts[PARTS]; /* what was charged since then */
 
     u64 tls; /* address of Python's thread-local pointer, once known */
 

@@ -39,6 +39,10 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 		impossible := b.regions.addTime(row, b.paths[row.Path], b.limit)
 		b.impossibleSpans = add(b.impossibleSpans, impossible)
 	}
+	for i := range r.RegionParts {
+		p := &r.RegionParts[i]
+		b.times.addRegion(b.threadOf[p.Thread], b.paths[p.Path], p.Region, &p.Parts)
+	}
 	for i := range r.Debts {
 		b.addDebt(r.Debts[i])
 	}
@@ -388,8 +392,9 @@ func (b *builder) finish() *Ledger {
 
 // divideTimes says what the wall times of stages and threads consist of.
 func (b *builder) divideTimes(l *Ledger) {
-	all := b.times.divide(b.callTimes())
+	all := b.times.divide(b.callTimes(), b.compareRegions)
 	var outside mix
+	outsideRegions := regionMix{}
 	for i := range l.Threads {
 		d := all[threadPath{i, ""}]
 		if d == nil {
@@ -397,12 +402,14 @@ func (b *builder) divideTimes(l *Ledger) {
 		}
 		l.Threads[i].Parts = b.times.known(d.within)
 		if d.seen {
-			l.Threads[i].PartsOutside = b.times.known(d.own)
+			l.Threads[i].PartsOutside, l.Threads[i].OutsideByRegion = b.knownOwn(d)
 			outside.add(&d.own)
+			outsideRegions.add(d.byRegion)
 		}
 	}
 	if outside.parts != nil {
 		l.PartsOutside = b.times.known(outside.partition())
+		l.OutsideByRegion = b.regionPartitions(l.PartsOutside, outsideRegions)
 	}
 	series := l.Series(b.skip)
 	for i := range l.Stages {
@@ -420,19 +427,33 @@ func (b *builder) divideTimes(l *Ledger) {
 
 func (b *builder) divideStage(s *Stage, all map[threadPath]*divided) {
 	var own, within mix
+	regions := regionMix{}
 	for i := range s.Threads {
 		t := &s.Threads[i]
 		d := all[threadPath{t.Thread, s.Path.Joined}]
 		if d == nil || !d.seen {
 			continue
 		}
-		t.Parts, t.PartsWithin = b.times.known(d.own), b.times.known(d.within)
+		t.Parts, t.ByRegion = b.knownOwn(d)
+		t.PartsWithin = b.times.known(d.within)
 		own.add(&d.own)
+		regions.add(d.byRegion)
 		within.add(&d.within)
 	}
 	if s.Spans != nil {
 		s.Parts, s.PartsWithin = b.times.known(own.partition()), b.times.known(within.partition())
+		s.ByRegion = b.regionPartitions(s.Parts, regions)
 	}
+}
+
+// knownOwn returns a stage's own partition and the parts of it by region, if
+// anything is known of them.
+func (b *builder) knownOwn(d *divided) (*Partition, []RegionPartition) {
+	own := b.times.known(d.own)
+	if own == nil {
+		return nil, nil
+	}
+	return own, d.byRegion
 }
 
 // callTimes are the calls by whose time they are a part of. Calls on behalf of
@@ -447,7 +468,15 @@ func (b *builder) callTimes() map[threadPath][]callTime {
 		} else if b.python[k.path] {
 			in.path = sum.path.parent()
 		}
-		times[in] = append(times[in], timeOf(k, &sum.total))
+		if !b.times.anyRegions {
+			times[in] = append(times[in], timeOf(k, &sum.total))
+			continue
+		}
+		for at, site := range sum.sites {
+			of := timeOf(k, &site.total)
+			of.region = at.region
+			times[in] = append(times[in], of)
+		}
 	}
 	return times
 }
@@ -491,12 +520,13 @@ func (b *builder) finishSites(m map[siteKey]*siteSum) []Site {
 			cmp.Compare(b.source.Symbols[x.Symbol].Address, b.source.Symbols[y.Symbol].Address),
 			cmp.Compare(b.callerAddress(x), b.callerAddress(y)),
 			b.compareRegions(x.Region, y.Region),
-			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller), cmp.Compare(x.Region, y.Region))
+			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller))
 	})
 	return sites
 }
 
-// compareRegions orders region paths by what they hold.
+// compareRegions orders region paths by what they hold, and only then by their IDs,
+// which depend on the order in which the agent met them.
 func (b *builder) compareRegions(x, y int) int {
 	if x == y {
 		return 0
@@ -507,9 +537,9 @@ func (b *builder) compareRegions(x, y int) int {
 		}
 		return b.source.RegionPaths[id].Regions
 	}
-	return slices.CompareFunc(path(x), path(y), func(r, s int) int {
+	return cmp.Or(slices.CompareFunc(path(x), path(y), func(r, s int) int {
 		return cmp.Compare(b.regionAddress(r), b.regionAddress(s))
-	})
+	}), cmp.Compare(x, y))
 }
 
 func (b *builder) regionAddress(region int) uint64 {

@@ -68,12 +68,21 @@ func (l *Ledger) CallerName(frame int) string {
 	return fmt.Sprintf("%s+%#x", path.Base(l.Source.Modules[f.Module].Path), f.Offset)
 }
 
+// RegionNames names the regions of a RegionPath, outermost first; of 0, which is
+// outside any, there are none.
+func (l *Ledger) RegionNames(id int) []string {
+	if id == 0 {
+		return []string{}
+	}
+	return regionNames(l.Source, l.Source.RegionPaths[id])
+}
+
 // regionName names the innermost region of a RegionPath.
 func (l *Ledger) regionName(id int) string {
 	if id == 0 {
 		return none
 	}
-	names := regionNames(l.Source, l.Source.RegionPaths[id])
+	names := l.RegionNames(id)
 	return names[len(names)-1]
 }
 

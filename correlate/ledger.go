@@ -32,8 +32,10 @@ type Ledger struct {
 	Balance Balance
 
 	// PartsOutside divides the time that threads were outside any stage, summed
-	// over threads; nil when the Recording does not say.
-	PartsOutside *Partition
+	// over threads; nil when the Recording does not say. OutsideByRegion splits it
+	// as Stage.ByRegion does.
+	PartsOutside    *Partition
+	OutsideByRegion []RegionPartition
 
 	Paths    []Path // by the Recording's path ID
 	ThreadOf []int  // by the Recording's thread ID: index of Threads
@@ -118,7 +120,12 @@ type Stage struct {
 	// of it; the stages of the whole process never have any.
 	Parts       *Partition
 	PartsWithin *Partition
-	Iterations  *Iterations // nil when the Recording has no single spans of it
+
+	// ByRegion splits Parts by the regions in which the time was spent, in a fixed
+	// order; outside any comes first and is always there. They sum to Parts, part by
+	// part. Nil when the Recording does not say.
+	ByRegion   []RegionPartition
+	Iterations *Iterations // nil when the Recording has no single spans of it
 }
 
 // Share returns which part of the stage's wall time inside the window was
@@ -176,6 +183,7 @@ type StageThread struct {
 
 	Parts       *Partition // as those of Stage
 	PartsWithin *Partition
+	ByRegion    []RegionPartition
 }
 
 // Thread is one thread of the target.
@@ -196,8 +204,9 @@ type Thread struct {
 	// Recording knows of it; PartsOutside what of it was outside any stage,
 	// calls for other threads' stages included. They are nil when it has no
 	// parts of them.
-	Parts        *Partition
-	PartsOutside *Partition
+	Parts           *Partition
+	PartsOutside    *Partition
+	OutsideByRegion []RegionPartition // of PartsOutside, as Stage.ByRegion
 }
 
 // Role is what a thread is there for, as far as its name says.

@@ -154,6 +154,7 @@ func (d *divider) takeParts(p *recording.Parts, calls []callTime) {
 type callTime struct {
 	api                  string
 	gil                  recording.GIL
+	region               int // RegionPath that was open; 0 unless times are split by region
 	cpu, probes, blocked uint64
 }
 

@@ -2,6 +2,7 @@ package correlate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"stageprof/recording"
@@ -51,6 +52,7 @@ func (d *interval) subtractRegions() (err error) {
 	if err != nil {
 		return err
 	}
+	d.subtractRegionParts()
 	d.r.Allocations, err = subtractRows(d.earlier.Allocations, d.later.Allocations,
 		func(a *recording.Allocation) regionID {
 			return d.earlier.region(a.Thread, a.Path, a.Attribution, a.Region)
@@ -103,4 +105,37 @@ func subtractRows[R any](earlier, later []R, earlierID, laterID func(*R) regionI
 		}
 	}
 	return left, nil
+}
+
+// subtractRegionParts leaves what was spent in regions in the interval. A row that
+// only an open region had may be missing later, for want of room.
+func (d *interval) subtractRegionParts() {
+	type partsID struct {
+		thread       threadID
+		path, region string
+	}
+	idOf := func(x *index, p *recording.RegionParts) partsID {
+		return partsID{x.thread(p.Thread), x.paths[p.Path], x.regionPath(p.Region)}
+	}
+	var rows []recording.RegionParts
+	at := map[partsID]int{}
+	for _, p := range d.later.RegionParts {
+		id := idOf(d.later, &p)
+		if i, ok := at[id]; ok {
+			rows[i].Parts = rows[i].Parts.Plus(p.Parts)
+			continue
+		}
+		at[id] = len(rows)
+		rows = append(rows, p)
+	}
+	for i := range d.earlier.RegionParts {
+		p := &d.earlier.RegionParts[i]
+		id := idOf(d.earlier, p)
+		folded := id
+		folded.thread = foldedID
+		if row, err := locate(at, id, folded); err == nil {
+			rows[row].Parts = partsWithout(rows[row].Parts, p.Parts)
+		}
+	}
+	d.r.RegionParts = slices.DeleteFunc(rows, func(p recording.RegionParts) bool { return p.Parts.Total() == 0 })
 }

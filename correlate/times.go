@@ -10,8 +10,9 @@ import (
 // times collects what threads did with their time, by thread and stage path.
 // The path "" is their time outside any stage.
 type times struct {
-	rows     map[threadPath]*timeRow
-	anyParts bool // the Recording has parts at all
+	rows       map[threadPath]*timeRow
+	anyParts   bool // the Recording has parts at all
+	anyRegions bool // … and says which of them were spent in regions
 }
 
 type threadPath struct {
@@ -25,13 +26,15 @@ type timeRow struct {
 	path       Path
 	seen       bool
 	own, child uint64
-	parts      recording.Parts // of own, as far as known
+	parts      recording.Parts         // of own, as far as known
+	regions    map[int]recording.Parts // of parts, what was spent in a stack of regions
 }
 
 // divided is a timeRow in parts.
 type divided struct {
 	seen        bool
 	own, within Partition
+	byRegion    []RegionPartition // of own; nil unless the Recording says so
 }
 
 func (t *times) row(thread int, path Path) *timeRow {
@@ -61,16 +64,38 @@ func (t *times) add(thread int, path Path, own, child uint64, parts ...recording
 	}
 }
 
+// addRegion splits time that was added before. Of a stage whose row was lost
+// nothing is known.
+func (t *times) addRegion(thread int, path Path, region int, parts *recording.Parts) {
+	t.anyRegions = true
+	r := t.rows[threadPath{thread, path.Joined}]
+	if r == nil || !r.seen {
+		return
+	}
+	if r.regions == nil {
+		r.regions = map[int]recording.Parts{}
+	}
+	sum := r.regions[region]
+	addParts(&sum, parts)
+	r.regions[region] = sum
+}
+
 // divide divides all times. The calls are those that a thread made in its own
 // time in a stage.
-func (t *times) divide(calls map[threadPath][]callTime) map[threadPath]*divided {
+func (t *times) divide(calls map[threadPath][]callTime, compareRegions func(x, y int) int) map[threadPath]*divided {
 	all := map[threadPath]*divided{}
 	inside := map[threadPath]*mix{} // what the stages right inside a stage sum to
 	for _, k := range t.innermostFirst() {
 		row := t.rows[k]
-		own := divide(row.own)
-		own.takeParts(&row.parts, calls[k])
-		d := &divided{seen: row.seen, own: own.partition()}
+		d := &divided{seen: row.seen}
+		if t.anyRegions {
+			d.byRegion = row.byRegion(calls[k], compareRegions)
+			d.own = sumOfRegions(d.byRegion)
+		} else {
+			own := divide(row.own)
+			own.takeParts(&row.parts, calls[k])
+			d.own = own.partition()
+		}
 		d.within = row.within(&d.own, inside[k])
 		all[k] = d
 		if row.path.Outside() {

@@ -79,7 +79,8 @@
 //
 // The outer frames are the stages of the path, outermost first, always, called
 // e.g. "stage:forward"; time of threads outside any stage is below
-// "stage:none". The leaf is the part: "cuda: cuLaunchKernel" by api, on the CPU
+// "stage:none". Regions that were open stand below them, where functions were
+// followed as regions. The leaf is the part: "cuda: cuLaunchKernel" by api, on the CPU
 // and blocked together, "cuda: other" for driver time of no recorded call,
 // "stageprof" for the probes, "gil wait", "runnable", "blocked: futex" and so
 // on, "running", "child stages", "unknown". Package correlate says what they

@@ -2,6 +2,7 @@ package pprofout
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/google/pprof/profile"
 
@@ -12,18 +13,27 @@ import (
 // regions are the frames of the regions around a site's calls, innermost first.
 // The region whose own code made the calls is the caller already.
 func (t *tables) regions(s *correlate.Site) []*profile.Location {
-	if s.Region == 0 {
-		return nil
-	}
-	path := t.source.RegionPaths[s.Region].Regions
-	var list []*profile.Location
-	for i := len(path) - 1; i >= 0; i-- {
-		if i == len(path)-1 && t.isCaller(path[i], s.Caller) {
-			continue
-		}
-		list = append(list, t.region(path[i]))
+	list := t.regionPath(s.Region)
+	if len(list) > 0 && t.isCaller(t.innermostRegion(s.Region), s.Caller) {
+		return list[1:]
 	}
 	return list
+}
+
+// regionPath are the frames of a stack of regions, innermost first.
+func (t *tables) regionPath(id int) (list []*profile.Location) {
+	if id == 0 {
+		return nil
+	}
+	for _, region := range slices.Backward(t.source.RegionPaths[id].Regions) {
+		list = append(list, t.region(region))
+	}
+	return list
+}
+
+func (t *tables) innermostRegion(id int) int {
+	regions := t.source.RegionPaths[id].Regions
+	return regions[len(regions)-1]
 }
 
 // region is the entry of a region's function.

@@ -65,3 +65,37 @@ func TestOtherRegions(t *testing.T) {
 		}
 	}
 }
+
+// Where a stage's time was spent in a region, that stands between the stage and
+// the part; the time elsewhere is right below the stage.
+func TestRegionsInTheProfileOfStages(t *testing.T) {
+	const (
+		class = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::"
+		us    = int64(time.Microsecond)
+	)
+	want := map[string]int64{
+		"stage:forward;cuda: cuLaunchKernel": 5000 * us, "stage:forward;running": 77_610 * us,
+		"stage:forward;gil wait": 5000 * us, "stage:forward;blocked: futex": 7390 * us,
+		"stage:forward;" + class + "malloc;cuda: cuMemMap":                        210 * us,
+		"stage:forward;" + class + "malloc;running":                               1790 * us,
+		"stage:forward;" + class + "malloc;" + class + "map_block;cuda: cuMemMap": 2400 * us,
+		"stage:forward;" + class + "malloc;" + class + "map_block;running":        600 * us,
+		"stage:trim;running": 2000 * us,
+		"stage:trim;" + class + "release_cached_blocks;cuda: cuMemUnmap": 4800 * us,
+		"stage:trim;" + class + "release_cached_blocks;running":          1200 * us,
+		"stage:trim;" + class + "release_cached_blocks;blocked: futex":   2000 * us,
+		"stage:none;running":        500 * us,
+		"stage:none;blocked: sleep": 19_000 * us,
+		"stage:none;" + class + "release_cached_blocks;cuda: cuMemUnmap": 400 * us,
+		"stage:none;" + class + "release_cached_blocks;running":          100 * us,
+	}
+	got := map[string]int64{}
+	for stack, v := range values(makeStages(t, recordingtest.RegionParts())) {
+		if v[stageWall] > 0 {
+			got[stack] = v[stageWall]
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wall time by stack (-want +got):\n%s", diff)
+	}
+}

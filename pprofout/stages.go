@@ -29,8 +29,8 @@ func Stages(l *correlate.Ledger, o Options) (*profile.Profile, error) {
 		}
 	}
 	for i := range l.Threads {
-		if p := l.Threads[i].PartsOutside; p != nil {
-			w.addParts(i, correlate.Path{}, p)
+		if t := &l.Threads[i]; t.PartsOutside != nil {
+			w.addTime(i, correlate.Path{}, t.PartsOutside, t.OutsideByRegion)
 		}
 	}
 	for _, loss := range l.Losses {
@@ -68,7 +68,17 @@ func (w *writer) addStage(s *correlate.Stage) {
 		if parts == nil {
 			parts = undivided(t.Spans.ExclusiveWindowNS())
 		}
-		w.addParts(t.Thread, s.Path, parts)
+		w.addTime(t.Thread, s.Path, parts, t.ByRegion)
+	}
+}
+
+// addTime adds a partition, by region where that is known.
+func (w *writer) addTime(thread int, path correlate.Path, whole *correlate.Partition, byRegion []correlate.RegionPartition) {
+	if byRegion == nil {
+		w.addParts(thread, path, 0, whole)
+	}
+	for i := range byRegion {
+		w.addParts(thread, path, byRegion[i].Region, &byRegion[i].Partition)
 	}
 }
 
@@ -88,8 +98,8 @@ func (w *writer) addSpans(thread int, path correlate.Path, count uint64) {
 	w.add(w.tables.stages(path), of, []int64{stageSpans: clamp(count), stageCPU: 0})
 }
 
-func (w *writer) addParts(thread int, path correlate.Path, p *correlate.Partition) {
-	stages := w.tables.stages(path)
+func (w *writer) addParts(thread int, path correlate.Path, region int, p *correlate.Partition) {
+	stages, regions := w.tables.stages(path), w.tables.regionPath(region)
 	for _, part := range p.Parts {
 		if part.NS == 0 {
 			continue
@@ -101,7 +111,7 @@ func (w *writer) addParts(thread int, path correlate.Path, p *correlate.Partitio
 			value[stageCPU] = value[stageWall]
 		}
 		leaf := w.tables.part(leafName(part.PartName))
-		w.add(append([]*profile.Location{leaf}, slices.Clip(stages)...), of, value)
+		w.add(slices.Concat([]*profile.Location{leaf}, regions, stages), of, value)
 	}
 }
 

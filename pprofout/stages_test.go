@@ -156,7 +156,8 @@ func wallTimes() map[string]*recording.Recording {
 	for i := range bare.Stages {
 		bare.Stages[i].Parts, bare.Stages[i].PartialParts = recording.Parts{}, recording.Parts{}
 	}
-	return map[string]*recording.Recording{"parts": recordingtest.Pipeline(), "no parts": bare, "nested": nestedStages()}
+	return map[string]*recording.Recording{"parts": recordingtest.Pipeline(), "no parts": bare, "nested": nestedStages(),
+		"regions": recordingtest.RegionParts()}
 }
 
 // addToAll adds a value to a stack and to all stacks that it begins with.

@@ -123,6 +123,13 @@ func TestReferencesAreChecked(t *testing.T) {
 		},
 		"depth":   func(r *recording.Recording) { r.Paths[0].Names = make([]string, recording.MaxDepth+1) },
 		"version": func(r *recording.Recording) { r.Format = 0 },
+		"region's parts": func(r *recording.Recording) {
+			r.RegionParts = []recording.RegionParts{{Region: len(r.RegionPaths)}}
+		},
+		"parts outside regions": func(r *recording.Recording) {
+			r.RegionPaths = []recording.RegionPath{{Regions: []int{}}}
+			r.RegionParts = []recording.RegionParts{{}}
+		},
 	}
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {

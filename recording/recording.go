@@ -71,10 +71,11 @@ type Recording struct {
 	Losses []Loss  `json:"losses"`          // only reasons that occurred, sorted by reason
 	Seen   *Seen   `json:"seen,omitempty"`
 
-	Regions     []Region     `json:"regions,omitempty"`
-	RegionPaths []RegionPath `json:"region_paths,omitempty"`
-	RegionTimes []RegionTime `json:"region_times,omitempty"`
-	Allocations []Allocation `json:"allocations,omitempty"`
+	Regions     []Region      `json:"regions,omitempty"`
+	RegionPaths []RegionPath  `json:"region_paths,omitempty"`
+	RegionTimes []RegionTime  `json:"region_times,omitempty"`
+	RegionParts []RegionParts `json:"region_parts,omitempty"` // one row of each thread, path and region path
+	Allocations []Allocation  `json:"allocations,omitempty"`
 
 	Timeline *Timeline `json:"timeline,omitempty"` // nil when none was asked for
 

@@ -37,6 +37,18 @@ type RegionTime struct {
 	PartialChildNS uint64      `json:"partial_child_ns"`
 }
 
+// RegionParts is what a stage's parts, those of its partial spans included, owe to
+// one stack of regions: the time in which these were open and no other one inside
+// them. What is left of the stage's parts was outside any region. The stage is the
+// thread's own, as in Stage, also where a call in it is charged to another one's.
+// Time inside a driver call belongs to the regions that were open when it began.
+type RegionParts struct {
+	Thread int   `json:"thread"`
+	Path   int   `json:"path"`
+	Region int   `json:"region"` // RegionPath
+	Parts  Parts `json:"parts"`
+}
+
 // checkRegions verifies the cross references of everything about regions.
 func (r *Recording) checkRegions() error {
 	for i, region := range r.Regions {
@@ -68,6 +80,11 @@ func (r *Recording) checkRegions() error {
 	for i, t := range r.RegionTimes {
 		if !within(t.Thread, len(r.Threads)) || !within(t.Path, len(r.Paths)) || !within(t.Region, len(r.RegionPaths)) || t.Region == 0 {
 			return fmt.Errorf("region row %d names a row that does not exist", i)
+		}
+	}
+	for i, p := range r.RegionParts {
+		if !within(p.Thread, len(r.Threads)) || !within(p.Path, len(r.Paths)) || !within(p.Region, len(r.RegionPaths)) || p.Region == 0 {
+			return fmt.Errorf("row %d of the parts of regions names a row that does not exist", i)
 		}
 	}
 	return nil

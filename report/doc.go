@@ -44,6 +44,9 @@
 // of which the recording did not see what was before them, "(not remembered)"
 // is work of stages that were too many to be told apart.
 //
+// WALL TIME BY REGION splits the time of stages, without the stages inside them, by
+// the innermost region that was open; of stages that had none there is no row.
+//
 // These come always. Further ones come only in full, or where no stage was
 // seen: then functions and threads are all that there is.
 //
@@ -92,8 +95,8 @@
 //	              sums to the total. frames is [] where the thread ran no Python and
 //	              null for what is of rows without a sample
 //	stages        [{stage_path, names, process, python_function, spans, calls,
-//	              calls_within, adopted, threads, parts, parts_within, iterations}],
-//	              parents before children; a python_function has calls and no time
+//	              calls_within, adopted, threads, parts, parts_within, parts_by_region,
+//	              iterations}], parents before children; a python_function has calls and no time
 //	    spans     null when none was seen, else {count, wall_ns, exclusive_ns,
 //	              cpu_ns, min_ns, max_ns, p50_ns, p99_ns, parts, partial: {count,
 //	              wall_ns, exclusive_ns, cpu_ns, parts}}; their parts are those of
@@ -106,9 +109,13 @@
 //	    calls_within  <breakdown> with the stages inside it; its "share" is of the
 //	              whole wall time
 //	    adopted   [{attribution, calls, calls_within}]: <breakdown>s without share
-//	    threads   [{thread, tid, spans, calls: <total>, parts, parts_within}]
+//	    threads   [{thread, tid, spans, calls: <total>, parts, parts_within,
+//	              parts_by_region}]
 //	    parts     <parts> of the wall time of the stage itself, complete and partial
 //	    parts_within  <parts> with the stages inside it
+//	    parts_by_region  null unless functions were followed as regions, else
+//	              [{names, wall_ns, parts: <parts>}]: parts by the stack of regions that
+//	              was open, outermost first; names is [] outside any. They sum to parts
 //	    iterations  null when there are no single spans, else {count, skipped,
 //	              missing, wall: {mean_ns, p50_ns, p99_ns, max_ns}, parts: {name: the
 //	              same}} of the complete spans that were recorded one by one; skipped
@@ -128,9 +135,11 @@
 //	              recording and are not in freed_bytes. Empty unless asked for
 //	outside       <breakdown> of the calls outside any stage
 //	parts_outside  <parts> of the time outside any stage, summed over threads
+//	parts_outside_by_region  as parts_by_region of a stage
 //	all           <breakdown> of all calls
 //	threads       [{thread, tid, ns_tid, incarnations, stages_ns, calls: <breakdown>,
-//	              outside: <total>, adopted: <total>, role, parts, parts_outside}];
+//	              outside: <total>, adopted: <total>, role, parts, parts_outside,
+//	              parts_outside_by_region}];
 //	              stages_ns is null when no span of the thread was seen; role is
 //	              autograd, watchdog, pin memory or none; the <parts> are those of
 //	              its life in the window, and of what was outside any stage

@@ -25,28 +25,29 @@ func JSON(w io.Writer, l *correlate.Ledger) error {
 }
 
 type jsonDocument struct {
-	Format       int                 `json:"format"`
-	Version      string              `json:"version"`
-	Target       recording.Target    `json:"target"`
-	Window       jsonWindow          `json:"window"`
-	Calls        []jsonCall          `json:"calls"`
-	Stages       []jsonStage         `json:"stages"`
-	Regions      []jsonRegion        `json:"regions"`
-	Allocations  []jsonAllocation    `json:"allocations"`
-	Outside      jsonBreakdown       `json:"outside"`
-	PartsOutside jsonParts           `json:"parts_outside"`
-	All          jsonBreakdown       `json:"all"`
-	Threads      []jsonThread        `json:"threads"`
-	SyncDebt     []jsonDebt          `json:"sync_debt"`
-	Losses       map[string]jsonLoss `json:"losses"`
-	Balance      jsonBalance         `json:"balance"`
-	Overhead     jsonOverhead        `json:"overhead"`
-	Probes       []jsonProbe         `json:"probes"`
-	Absent       []string            `json:"absent"`
-	GPU          *recording.GPU      `json:"gpu"`
-	GPUNote      string              `json:"gpu_note"`
-	GPUStages    []jsonDeviceStage   `json:"gpu_stages"`
-	Warnings     []string            `json:"warnings"`
+	Format          int                 `json:"format"`
+	Version         string              `json:"version"`
+	Target          recording.Target    `json:"target"`
+	Window          jsonWindow          `json:"window"`
+	Calls           []jsonCall          `json:"calls"`
+	Stages          []jsonStage         `json:"stages"`
+	Regions         []jsonRegion        `json:"regions"`
+	Allocations     []jsonAllocation    `json:"allocations"`
+	Outside         jsonBreakdown       `json:"outside"`
+	PartsOutside    jsonParts           `json:"parts_outside"`
+	OutsideByRegion []jsonRegionParts   `json:"parts_outside_by_region"`
+	All             jsonBreakdown       `json:"all"`
+	Threads         []jsonThread        `json:"threads"`
+	SyncDebt        []jsonDebt          `json:"sync_debt"`
+	Losses          map[string]jsonLoss `json:"losses"`
+	Balance         jsonBalance         `json:"balance"`
+	Overhead        jsonOverhead        `json:"overhead"`
+	Probes          []jsonProbe         `json:"probes"`
+	Absent          []string            `json:"absent"`
+	GPU             *recording.GPU      `json:"gpu"`
+	GPUNote         string              `json:"gpu_note"`
+	GPUStages       []jsonDeviceStage   `json:"gpu_stages"`
+	Warnings        []string            `json:"warnings"`
 }
 
 type jsonWindow struct {
@@ -123,6 +124,7 @@ type jsonStage struct {
 	Threads     []jsonStageThread `json:"threads"`
 	Parts       jsonParts         `json:"parts"`
 	PartsWithin jsonParts         `json:"parts_within"`
+	ByRegion    []jsonRegionParts `json:"parts_by_region"`
 	Iterations  *jsonIterations   `json:"iterations"`
 }
 
@@ -172,26 +174,28 @@ type jsonAdopted struct {
 }
 
 type jsonStageThread struct {
-	Thread      string     `json:"thread"`
-	TID         int        `json:"tid"`
-	Spans       *jsonSpans `json:"spans"`
-	Calls       jsonTotal  `json:"calls"`
-	Parts       jsonParts  `json:"parts"`
-	PartsWithin jsonParts  `json:"parts_within"`
+	Thread      string            `json:"thread"`
+	TID         int               `json:"tid"`
+	Spans       *jsonSpans        `json:"spans"`
+	Calls       jsonTotal         `json:"calls"`
+	Parts       jsonParts         `json:"parts"`
+	PartsWithin jsonParts         `json:"parts_within"`
+	ByRegion    []jsonRegionParts `json:"parts_by_region"`
 }
 
 type jsonThread struct {
-	Thread       string         `json:"thread"`
-	TID          int            `json:"tid"`
-	NSTID        int            `json:"ns_tid"`
-	Incarnations int            `json:"incarnations"`
-	StagesNS     *uint64        `json:"stages_ns"`
-	Calls        jsonBreakdown  `json:"calls"`
-	Outside      jsonTotal      `json:"outside"`
-	Adopted      jsonTotal      `json:"adopted"`
-	Role         correlate.Role `json:"role"`
-	Parts        jsonParts      `json:"parts"`
-	PartsOutside jsonParts      `json:"parts_outside"`
+	Thread          string            `json:"thread"`
+	TID             int               `json:"tid"`
+	NSTID           int               `json:"ns_tid"`
+	Incarnations    int               `json:"incarnations"`
+	StagesNS        *uint64           `json:"stages_ns"`
+	Calls           jsonBreakdown     `json:"calls"`
+	Outside         jsonTotal         `json:"outside"`
+	Adopted         jsonTotal         `json:"adopted"`
+	Role            correlate.Role    `json:"role"`
+	Parts           jsonParts         `json:"parts"`
+	PartsOutside    jsonParts         `json:"parts_outside"`
+	OutsideByRegion []jsonRegionParts `json:"parts_outside_by_region"`
 }
 
 // jsonDebt is an estimate: see the package's doc.
@@ -264,28 +268,29 @@ type jsonProbe struct {
 func document(l *correlate.Ledger) *jsonDocument {
 	r := l.Source
 	d := &jsonDocument{
-		Format:       jsonFormat,
-		Version:      r.Tool.Version,
-		Target:       r.Target,
-		Window:       jsonWindow{Start: r.Window.Start, StartNS: r.Window.StartNS, DurationNS: int64(r.Window.Duration), End: r.Window.End},
-		Calls:        []jsonCall{},
-		Stages:       []jsonStage{},
-		Regions:      []jsonRegion{},
-		Allocations:  []jsonAllocation{},
-		Outside:      breakdownOf(&l.Outside),
-		PartsOutside: partsOf(l.PartsOutside),
-		All:          breakdownOf(&l.All),
-		Threads:      []jsonThread{},
-		SyncDebt:     debtsOf(l),
-		Losses:       lossesOf(l.Losses),
-		Balance:      balanceOf(l.Balance),
-		Overhead:     overheadOf(&r.Overhead),
-		Probes:       probesOf(r),
-		Absent:       append([]string{}, r.Absent...),
-		GPU:          r.GPU,
-		GPUNote:      r.GPUNote,
-		GPUStages:    deviceStagesOf(l),
-		Warnings:     append([]string{}, r.Warnings...),
+		Format:          jsonFormat,
+		Version:         r.Tool.Version,
+		Target:          r.Target,
+		Window:          jsonWindow{Start: r.Window.Start, StartNS: r.Window.StartNS, DurationNS: int64(r.Window.Duration), End: r.Window.End},
+		Calls:           []jsonCall{},
+		Stages:          []jsonStage{},
+		Regions:         []jsonRegion{},
+		Allocations:     []jsonAllocation{},
+		Outside:         breakdownOf(&l.Outside),
+		PartsOutside:    partsOf(l.PartsOutside),
+		OutsideByRegion: regionPartsOf(l, l.OutsideByRegion),
+		All:             breakdownOf(&l.All),
+		Threads:         []jsonThread{},
+		SyncDebt:        debtsOf(l),
+		Losses:          lossesOf(l.Losses),
+		Balance:         balanceOf(l.Balance),
+		Overhead:        overheadOf(&r.Overhead),
+		Probes:          probesOf(r),
+		Absent:          append([]string{}, r.Absent...),
+		GPU:             r.GPU,
+		GPUNote:         r.GPUNote,
+		GPUStages:       deviceStagesOf(l),
+		Warnings:        append([]string{}, r.Warnings...),
 	}
 	for i := range l.Calls {
 		d.Calls = append(d.Calls, callOf(l, &l.Calls[i]))
@@ -300,7 +305,7 @@ func document(l *correlate.Ledger) *jsonDocument {
 		d.Allocations = append(d.Allocations, allocationOf(&l.Allocations[i]))
 	}
 	for i := range l.Threads {
-		d.Threads = append(d.Threads, threadOf(&l.Threads[i]))
+		d.Threads = append(d.Threads, threadOf(l, &l.Threads[i]))
 	}
 	return d
 }
@@ -383,6 +388,7 @@ func stageOf(l *correlate.Ledger, s *correlate.Stage) jsonStage {
 		Threads:     []jsonStageThread{},
 		Parts:       partsOf(s.Parts),
 		PartsWithin: partsOf(s.PartsWithin),
+		ByRegion:    regionPartsOf(l, s.ByRegion),
 		Iterations:  iterationsOf(s.Iterations),
 	}
 	if s.Spans != nil && !s.Process {
@@ -398,7 +404,7 @@ func stageOf(l *correlate.Ledger, s *correlate.Stage) jsonStage {
 		at := &l.Threads[t.Thread]
 		j.Threads = append(j.Threads, jsonStageThread{
 			Thread: at.Name, TID: at.TID, Spans: spansOf(t.Spans), Calls: totalOf(&t.Own),
-			Parts: partsOf(t.Parts), PartsWithin: partsOf(t.PartsWithin),
+			Parts: partsOf(t.Parts), PartsWithin: partsOf(t.PartsWithin), ByRegion: regionPartsOf(l, t.ByRegion),
 		})
 	}
 	return j
@@ -463,12 +469,12 @@ func iterationsOf(it *correlate.Iterations) *jsonIterations {
 	return j
 }
 
-func threadOf(t *correlate.Thread) jsonThread {
+func threadOf(l *correlate.Ledger, t *correlate.Thread) jsonThread {
 	return jsonThread{
 		Thread: t.Name, TID: t.TID, NSTID: t.NTID, Incarnations: t.Incarnations,
 		StagesNS: known(t.StagesNS, t.Staged),
 		Calls:    breakdownOf(&t.All), Outside: totalOf(&t.Outside), Adopted: totalOf(&t.Adopted),
-		Role: t.Role(), Parts: partsOf(t.Parts), PartsOutside: partsOf(t.PartsOutside),
+		Role: t.Role(), Parts: partsOf(t.Parts), PartsOutside: partsOf(t.PartsOutside), OutsideByRegion: regionPartsOf(l, t.OutsideByRegion),
 	}
 }
 

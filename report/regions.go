@@ -72,15 +72,8 @@ func (t *text) writeRegions() {
 		}
 		regions = regions[n:]
 	}
-	rest := len(table.rows) - mostRegions
-	if rest > 1 { // one takes no more room than a line about it
-		table.rows = table.rows[:mostRegions]
-	}
 	t.printf("\n")
-	table.write(&t.Builder, t.width)
-	if rest > 1 {
-		t.printf("%s: --format json\n", plural(uint64(rest), "more row"))
-	}
+	table.writeFirst(&t.Builder, t.width, mostRegions)
 	writeWords(&t.Builder, "A region is a function that was followed. CUDA and CALLS are driver calls inside it, WALL is all of its time. +n: executions that were cut, or not seen to end.", "", "", t.width)
 }
 
@@ -100,6 +93,68 @@ func (t *text) addRegion(to *table, n *regionNode, depth int) {
 	for _, child := range n.children {
 		t.addRegion(to, child, depth+1)
 	}
+}
+
+// writeRegionParts writes where the time of a stage was spent, of stages that had
+// any in regions.
+func (t *text) writeRegionParts() {
+	l := t.ledger
+	var split []splitTime
+	for _, p := range Place(l.Stages) {
+		split = append(split, splitTime{printable(p.Stage.Path.Joined), p.Stage.Parts, p.Stage.ByRegion})
+	}
+	split = append(split, splitTime{outsideTitle, l.PartsOutside, l.OutsideByRegion})
+	split = slices.DeleteFunc(split, func(s splitTime) bool { return len(s.byRegion) < 2 })
+	if len(split) == 0 {
+		return
+	}
+	var partitions []*correlate.Partition
+	for i := range split {
+		partitions = append(partitions, split[i].whole)
+	}
+	columns := partColumns(partitions)
+	table := &table{titles: append([]string{"WALL TIME BY REGION", "WALL"}, partTitles(columns)...)}
+	for _, s := range split {
+		table.rows = append(table.rows, row{cells: append([]string{s.name}, partCells(columns, s.whole)...)})
+		for _, p := range correlate.ByInnermostRegion(l, s.byRegion) {
+			addPartsRow(table, columns, regionTitle(p.Name), 1, &p.Partition)
+		}
+	}
+	t.printf("\n")
+	table.writeFirst(&t.Builder, t.width, mostRegions)
+	writeWords(&t.Builder, "A stage's time without the stages inside it, by the innermost region that was open. A call's time is with the region that it was made in.", "", "", t.width)
+}
+
+// splitTime is the time of a stage itself, or outside any.
+type splitTime struct {
+	name     string
+	whole    *correlate.Partition
+	byRegion []correlate.RegionPartition
+}
+
+// outsideRegions names the time outside any region.
+const outsideRegions = "(outside any region)"
+
+func regionTitle(name string) string {
+	if name == "" {
+		return outsideRegions
+	}
+	return printable(shortFunction(name))
+}
+
+type jsonRegionParts struct {
+	Names  []string  `json:"names"`
+	WallNS uint64    `json:"wall_ns"`
+	Parts  jsonParts `json:"parts"`
+}
+
+// regionPartsOf is null when the recording does not say.
+func regionPartsOf(l *correlate.Ledger, byRegion []correlate.RegionPartition) (list []jsonRegionParts) {
+	for i := range byRegion {
+		p := &byRegion[i]
+		list = append(list, jsonRegionParts{Names: l.RegionNames(p.Region), WallNS: p.WallNS, Parts: partsOf(&p.Partition)})
+	}
+	return list
 }
 
 // shortFunction leaves of a C++ name the function and what it is a member of.

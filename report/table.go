@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // missing stands for a value that is not known.
 const missing = "-"
@@ -36,6 +39,18 @@ func (t *table) write(b *strings.Builder, width int) {
 	for _, r := range t.rows {
 		b.WriteString(strings.TrimRight(t.line(r.cells, r.depth, widths), " ") + "\n")
 		writeItems(b, r.notes, strings.Repeat(gap, r.depth+noteDepth), width)
+	}
+}
+
+// writeFirst writes the first rows, and how many more there are.
+func (t *table) writeFirst(b *strings.Builder, width, most int) {
+	rest := len(t.rows) - most
+	if rest > 1 { // one takes no more room than a line about it
+		t.rows = t.rows[:most]
+	}
+	t.write(b, width)
+	if rest > 1 {
+		fmt.Fprintf(b, "%s: --format json\n", plural(uint64(rest), "more row"))
 	}
 }
 

@@ -36,6 +36,7 @@ var sections = []struct {
 	{(*text).writeParts, false},
 	{(*text).writeDebts, false},
 	{(*text).writeRegions, false},
+	{(*text).writeRegionParts, false},
 	{(*text).writeAllocations, false},
 	{(*text).writePython, false},
 	{(*text).writeIterations, true},

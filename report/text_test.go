@@ -55,17 +55,18 @@ func textOf(t *testing.T, r *recording.Recording, o TextOptions) string {
 
 // The Recordings of the golden files, each with what it is there for.
 var recordings = map[string]func() *recording.Recording{
-	"pipeline":   recordingtest.Pipeline,
-	"no-calls":   func() *recording.Recording { return recordingtest.New().Recording() },
-	"no-markers": noMarkers,
-	"no-python":  noPython,
-	"many":       manyStages,
-	"names":      oddNames,
-	"process":    processStages,
-	"regions":    recordingtest.Regions,
-	"troubled":   troubled,
-	"debts":      debts,
-	"functions":  pythonFunctions,
+	"pipeline":     recordingtest.Pipeline,
+	"no-calls":     func() *recording.Recording { return recordingtest.New().Recording() },
+	"no-markers":   noMarkers,
+	"no-python":    noPython,
+	"many":         manyStages,
+	"names":        oddNames,
+	"process":      processStages,
+	"regions":      recordingtest.Regions,
+	"region-parts": recordingtest.RegionParts,
+	"troubled":     troubled,
+	"debts":        debts,
+	"functions":    pythonFunctions,
 }
 
 func noMarkers() *recording.Recording {

@@ -185,4 +185,12 @@ func connectRegions(r *recording.Recording) {
 		}
 	}
 	r.RegionTimes = times
+	var parts []recording.RegionParts
+	for i, p := range r.RegionParts {
+		p.Thread, p.Path, p.Region = i%len(r.Threads), i%len(r.Paths), i%len(r.RegionPaths)
+		if p.Region != 0 {
+			parts = append(parts, p)
+		}
+	}
+	r.RegionParts = parts
 }

@@ -41,3 +41,28 @@ func Regions() *recording.Recording {
 	r.Overhead.Calibrated, r.Overhead.Followed, r.Overhead.FollowedNS = true, 95, 540_000
 	return r
 }
+
+// RegionParts is Regions with what threads did with their time, in regions and
+// outside of them.
+func RegionParts() *recording.Recording {
+	r := Regions()
+	us := func(n uint64) uint64 { return n * uint64(time.Microsecond) }
+	forward, trim := &r.Stages[0], &r.Stages[1]
+	forward.Parts = recording.Parts{
+		CUDACPUNS: us(7150), CUDABlockedNS: us(460), RunningNS: us(80_000), GILWaitNS: us(5000), BlockedFutexNS: us(7390),
+	}
+	trim.Parts = recording.Parts{CUDACPUNS: us(4200), CUDABlockedNS: us(600), RunningNS: us(3200), BlockedFutexNS: us(2000)}
+	outside := recording.Parts{CUDACPUNS: us(350), CUDABlockedNS: us(50), RunningNS: us(600), BlockedSleepNS: us(19_000)}
+	none := r.RegionTimes[3]
+	r.Stages = append(r.Stages, recording.Stage{Thread: none.Thread, Path: none.Path, WallNS: outside.Total(), Parts: outside})
+	for i, parts := range []recording.Parts{
+		{CUDACPUNS: us(150), CUDABlockedNS: us(60), RunningNS: us(1790)},
+		{CUDACPUNS: us(2000), CUDABlockedNS: us(400), RunningNS: us(600)},
+		{CUDACPUNS: us(4200), CUDABlockedNS: us(600), RunningNS: us(1200), BlockedFutexNS: us(2000)},
+		{CUDACPUNS: us(350), CUDABlockedNS: us(50), RunningNS: us(100)},
+	} {
+		t := r.RegionTimes[i]
+		r.RegionParts = append(r.RegionParts, recording.RegionParts{Thread: t.Thread, Path: t.Path, Region: t.Region, Parts: parts})
+	}
+	return r
+}

@@ -15,7 +15,7 @@ enum { MAX_THREADS = 64 };
 static long threads = 1, outer = 100, inner = 100, own_names;
 static void *context;
 
-static void launch(void) {
+__attribute__((noinline)) static void launch(void) {
     MUST(cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
 }
 
