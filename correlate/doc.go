@@ -150,10 +150,15 @@
 // # Regions
 //
 // A region is a native function that was followed. It divides the calls of a
-// stage by what they were for, and never their time: a call's stage stays what
+// stage by what they were for, and takes nothing from it: a call's stage stays what
 // it is, and the regions around it are callers of it. A region's time is that
 // from its entry to its exit in the stage where it was entered; its calls are
 // those made inside it, whatever stage they belong to.
+//
+// The time of a stage itself is divided by region first, if the Recording says so:
+// each stack of regions, and what was outside any, has a Partition, and these sum to
+// the stage's, part by part. Calls in regions of which no time is known are with
+// what was outside.
 //
 // # Intervals
 //

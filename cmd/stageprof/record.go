@@ -55,7 +55,7 @@ end of a C++ function's name in the source (Class::method). LIB is the name of a
 mapped file, or the end of its path. Each of a function's returns costs about 5 µs.
 
 --regions and --region follow functions that are no stages: driver calls inside
-them get them as callers. torch is PyTorch's allocator without its malloc and free,
+them get them as callers, and the wall time of stages is split by them. torch is PyTorch's allocator without its malloc and free,
 which are torch-malloc because they run for every tensor; nccl is its collectives.
 --allocations counts tensors' memory by stage, from PyTorch's own tracing points.
 
