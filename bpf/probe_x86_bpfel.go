@@ -120,28 +120,29 @@ const (
 	ProbeCounterLOST_FUNCTION_EXIT   ProbeCounter = 20
 	ProbeCounterLOST_FUNCTION_DEPTH  ProbeCounter = 21
 	ProbeCounterLOST_REGION_ROW      ProbeCounter = 22
-	ProbeCounterLOST_ALLOCATION_ROW  ProbeCounter = 23
-	ProbeCounterLOST_ALLOCATION_SIZE ProbeCounter = 24
-	ProbeCounterCOUNT_SAMPLES        ProbeCounter = 25
-	ProbeCounterCOUNT_SAMPLE_TIME    ProbeCounter = 26
-	ProbeCounterLOST_SAMPLE_STATE    ProbeCounter = 27
-	ProbeCounterLOST_SAMPLE_READ     ProbeCounter = 28
-	ProbeCounterLOST_SAMPLE_ROOM     ProbeCounter = 29
-	ProbeCounterCOUNT_LOOKS          ProbeCounter = 30
-	ProbeCounterCOUNT_LOOK_TIME      ProbeCounter = 31
-	ProbeCounterLOST_LOOK_STATE      ProbeCounter = 32
-	ProbeCounterLOST_LOOK_READ       ProbeCounter = 33
-	ProbeCounterLOST_LOOK_DEPTH      ProbeCounter = 34
-	ProbeCounterLOST_DEBT_STREAM     ProbeCounter = 35
-	ProbeCounterLOST_DEBT_EVENT      ProbeCounter = 36
-	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 37
-	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 38
-	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 39
-	ProbeCounterLOST_TIMELINE_CALL   ProbeCounter = 40
-	ProbeCounterLOST_TIMELINE_CUT    ProbeCounter = 41
-	ProbeCounterLOST_TIMELINE_OFF    ProbeCounter = 42
-	ProbeCounterLOST_TIMELINE_WAIT   ProbeCounter = 43
-	ProbeCounterCOUNTERS             ProbeCounter = 44
+	ProbeCounterLOST_REGION_PARTS    ProbeCounter = 23
+	ProbeCounterLOST_ALLOCATION_ROW  ProbeCounter = 24
+	ProbeCounterLOST_ALLOCATION_SIZE ProbeCounter = 25
+	ProbeCounterCOUNT_SAMPLES        ProbeCounter = 26
+	ProbeCounterCOUNT_SAMPLE_TIME    ProbeCounter = 27
+	ProbeCounterLOST_SAMPLE_STATE    ProbeCounter = 28
+	ProbeCounterLOST_SAMPLE_READ     ProbeCounter = 29
+	ProbeCounterLOST_SAMPLE_ROOM     ProbeCounter = 30
+	ProbeCounterCOUNT_LOOKS          ProbeCounter = 31
+	ProbeCounterCOUNT_LOOK_TIME      ProbeCounter = 32
+	ProbeCounterLOST_LOOK_STATE      ProbeCounter = 33
+	ProbeCounterLOST_LOOK_READ       ProbeCounter = 34
+	ProbeCounterLOST_LOOK_DEPTH      ProbeCounter = 35
+	ProbeCounterLOST_DEBT_STREAM     ProbeCounter = 36
+	ProbeCounterLOST_DEBT_EVENT      ProbeCounter = 37
+	ProbeCounterLOST_DEBT_CONTEXT    ProbeCounter = 38
+	ProbeCounterLOST_DEBT_THREAD     ProbeCounter = 39
+	ProbeCounterLOST_DEBT_ROW        ProbeCounter = 40
+	ProbeCounterLOST_TIMELINE_CALL   ProbeCounter = 41
+	ProbeCounterLOST_TIMELINE_CUT    ProbeCounter = 42
+	ProbeCounterLOST_TIMELINE_OFF    ProbeCounter = 43
+	ProbeCounterLOST_TIMELINE_WAIT   ProbeCounter = 44
+	ProbeCounterCOUNTERS             ProbeCounter = 45
 )
 
 type ProbeDebtKey struct {
@@ -475,6 +476,20 @@ type ProbeRegionKey struct {
 	Attribution uint32
 }
 
+type ProbeRegionPartsKey struct {
+	_      structs.HostLayout
+	Thread uint32
+	Path   uint32
+	Region uint32
+}
+
+type ProbeRegionPartsRow struct {
+	_     structs.HostLayout
+	First uint64
+	Parts [11]uint64
+	Last  uint64
+}
+
 type ProbeRegionRow struct {
 	_            structs.HostLayout
 	Count        uint64
@@ -762,6 +777,8 @@ type ProbeThreadState struct {
 	CallsLen    uint32
 	Changes     uint32
 	Ended       uint32
+	RegionSince uint64
+	RegionParts [11]uint64
 	Tls         uint64
 	Debt        struct {
 		_          structs.HostLayout
@@ -848,6 +865,7 @@ const (
 	ProbeMapPythonSamples    = "python_samples"
 	ProbeMapPythonStates     = "python_states"
 	ProbeMapPythonTexts      = "python_texts"
+	ProbeMapRegionParts      = "region_parts"
 	ProbeMapRegions          = "regions"
 	ProbeMapSlots            = "slots"
 	ProbeMapSpans            = "spans"
@@ -893,6 +911,7 @@ const (
 	ProbeVarPythonKnown      = "python_known"
 	ProbeVarPythonMode       = "python_mode"
 	ProbeVarPythonStages     = "python_stages"
+	ProbeVarRegionsFollowed  = "regions_followed"
 	ProbeVarSandboxed        = "sandboxed"
 	ProbeVarSharedTypes      = "shared_types"
 	ProbeVarSyncDebt         = "sync_debt"
@@ -996,6 +1015,7 @@ type ProbeMapSpecs struct {
 	PythonSamples  *ebpf.MapSpec `ebpf:"python_samples"`
 	PythonStates   *ebpf.MapSpec `ebpf:"python_states"`
 	PythonTexts    *ebpf.MapSpec `ebpf:"python_texts"`
+	RegionParts    *ebpf.MapSpec `ebpf:"region_parts"`
 	Regions        *ebpf.MapSpec `ebpf:"regions"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
 	Spans          *ebpf.MapSpec `ebpf:"spans"`
@@ -1013,27 +1033,28 @@ type ProbeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeVariableSpecs struct {
-	Announcing   *ebpf.VariableSpec `ebpf:"announcing"`
-	Forks        *ebpf.VariableSpec `ebpf:"forks"`
-	Gil          *ebpf.VariableSpec `ebpf:"gil"`
-	GilMethod    *ebpf.VariableSpec `ebpf:"gil_method"`
-	LoaderEvents *ebpf.VariableSpec `ebpf:"loader_events"`
-	Matching     *ebpf.VariableSpec `ebpf:"matching"`
-	PeekedUntil  *ebpf.VariableSpec `ebpf:"peeked_until"`
-	ProcessSlot  *ebpf.VariableSpec `ebpf:"process_slot"`
-	Python       *ebpf.VariableSpec `ebpf:"python"`
-	PythonKnown  *ebpf.VariableSpec `ebpf:"python_known"`
-	PythonMode   *ebpf.VariableSpec `ebpf:"python_mode"`
-	PythonStages *ebpf.VariableSpec `ebpf:"python_stages"`
-	Sandboxed    *ebpf.VariableSpec `ebpf:"sandboxed"`
-	SharedTypes  *ebpf.VariableSpec `ebpf:"shared_types"`
-	SyncDebt     *ebpf.VariableSpec `ebpf:"sync_debt"`
-	TargetEnded  *ebpf.VariableSpec `ebpf:"target_ended"`
-	TargetTgid   *ebpf.VariableSpec `ebpf:"target_tgid"`
-	Timeline     *ebpf.VariableSpec `ebpf:"timeline"`
-	Tracking     *ebpf.VariableSpec `ebpf:"tracking"`
-	WindowEnd    *ebpf.VariableSpec `ebpf:"window_end"`
-	WindowStart  *ebpf.VariableSpec `ebpf:"window_start"`
+	Announcing      *ebpf.VariableSpec `ebpf:"announcing"`
+	Forks           *ebpf.VariableSpec `ebpf:"forks"`
+	Gil             *ebpf.VariableSpec `ebpf:"gil"`
+	GilMethod       *ebpf.VariableSpec `ebpf:"gil_method"`
+	LoaderEvents    *ebpf.VariableSpec `ebpf:"loader_events"`
+	Matching        *ebpf.VariableSpec `ebpf:"matching"`
+	PeekedUntil     *ebpf.VariableSpec `ebpf:"peeked_until"`
+	ProcessSlot     *ebpf.VariableSpec `ebpf:"process_slot"`
+	Python          *ebpf.VariableSpec `ebpf:"python"`
+	PythonKnown     *ebpf.VariableSpec `ebpf:"python_known"`
+	PythonMode      *ebpf.VariableSpec `ebpf:"python_mode"`
+	PythonStages    *ebpf.VariableSpec `ebpf:"python_stages"`
+	RegionsFollowed *ebpf.VariableSpec `ebpf:"regions_followed"`
+	Sandboxed       *ebpf.VariableSpec `ebpf:"sandboxed"`
+	SharedTypes     *ebpf.VariableSpec `ebpf:"shared_types"`
+	SyncDebt        *ebpf.VariableSpec `ebpf:"sync_debt"`
+	TargetEnded     *ebpf.VariableSpec `ebpf:"target_ended"`
+	TargetTgid      *ebpf.VariableSpec `ebpf:"target_tgid"`
+	Timeline        *ebpf.VariableSpec `ebpf:"timeline"`
+	Tracking        *ebpf.VariableSpec `ebpf:"tracking"`
+	WindowEnd       *ebpf.VariableSpec `ebpf:"window_end"`
+	WindowStart     *ebpf.VariableSpec `ebpf:"window_start"`
 }
 
 // ProbeObjects contains all objects after they have been loaded into the kernel.
@@ -1078,6 +1099,7 @@ type ProbeMaps struct {
 	PythonSamples  *ebpf.Map `ebpf:"python_samples"`
 	PythonStates   *ebpf.Map `ebpf:"python_states"`
 	PythonTexts    *ebpf.Map `ebpf:"python_texts"`
+	RegionParts    *ebpf.Map `ebpf:"region_parts"`
 	Regions        *ebpf.Map `ebpf:"regions"`
 	Slots          *ebpf.Map `ebpf:"slots"`
 	Spans          *ebpf.Map `ebpf:"spans"`
@@ -1115,6 +1137,7 @@ func (m *ProbeMaps) Close() error {
 		m.PythonSamples,
 		m.PythonStates,
 		m.PythonTexts,
+		m.RegionParts,
 		m.Regions,
 		m.Slots,
 		m.Spans,
@@ -1133,27 +1156,28 @@ func (m *ProbeMaps) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeVariables struct {
-	Announcing   *ebpf.Variable `ebpf:"announcing"`
-	Forks        *ebpf.Variable `ebpf:"forks"`
-	Gil          *ebpf.Variable `ebpf:"gil"`
-	GilMethod    *ebpf.Variable `ebpf:"gil_method"`
-	LoaderEvents *ebpf.Variable `ebpf:"loader_events"`
-	Matching     *ebpf.Variable `ebpf:"matching"`
-	PeekedUntil  *ebpf.Variable `ebpf:"peeked_until"`
-	ProcessSlot  *ebpf.Variable `ebpf:"process_slot"`
-	Python       *ebpf.Variable `ebpf:"python"`
-	PythonKnown  *ebpf.Variable `ebpf:"python_known"`
-	PythonMode   *ebpf.Variable `ebpf:"python_mode"`
-	PythonStages *ebpf.Variable `ebpf:"python_stages"`
-	Sandboxed    *ebpf.Variable `ebpf:"sandboxed"`
-	SharedTypes  *ebpf.Variable `ebpf:"shared_types"`
-	SyncDebt     *ebpf.Variable `ebpf:"sync_debt"`
-	TargetEnded  *ebpf.Variable `ebpf:"target_ended"`
-	TargetTgid   *ebpf.Variable `ebpf:"target_tgid"`
-	Timeline     *ebpf.Variable `ebpf:"timeline"`
-	Tracking     *ebpf.Variable `ebpf:"tracking"`
-	WindowEnd    *ebpf.Variable `ebpf:"window_end"`
-	WindowStart  *ebpf.Variable `ebpf:"window_start"`
+	Announcing      *ebpf.Variable `ebpf:"announcing"`
+	Forks           *ebpf.Variable `ebpf:"forks"`
+	Gil             *ebpf.Variable `ebpf:"gil"`
+	GilMethod       *ebpf.Variable `ebpf:"gil_method"`
+	LoaderEvents    *ebpf.Variable `ebpf:"loader_events"`
+	Matching        *ebpf.Variable `ebpf:"matching"`
+	PeekedUntil     *ebpf.Variable `ebpf:"peeked_until"`
+	ProcessSlot     *ebpf.Variable `ebpf:"process_slot"`
+	Python          *ebpf.Variable `ebpf:"python"`
+	PythonKnown     *ebpf.Variable `ebpf:"python_known"`
+	PythonMode      *ebpf.Variable `ebpf:"python_mode"`
+	PythonStages    *ebpf.Variable `ebpf:"python_stages"`
+	RegionsFollowed *ebpf.Variable `ebpf:"regions_followed"`
+	Sandboxed       *ebpf.Variable `ebpf:"sandboxed"`
+	SharedTypes     *ebpf.Variable `ebpf:"shared_types"`
+	SyncDebt        *ebpf.Variable `ebpf:"sync_debt"`
+	TargetEnded     *ebpf.Variable `ebpf:"target_ended"`
+	TargetTgid      *ebpf.Variable `ebpf:"target_tgid"`
+	Timeline        *ebpf.Variable `ebpf:"timeline"`
+	Tracking        *ebpf.Variable `ebpf:"tracking"`
+	WindowEnd       *ebpf.Variable `ebpf:"window_end"`
+	WindowStart     *ebpf.Variable `ebpf:"window_start"`
 }
 
 // ProbePrograms contains all programs after they have been loaded into the kernel.
