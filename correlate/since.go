@@ -34,7 +34,8 @@ var ErrNotSnapshots = errors.New("not two snapshots of one recording")
 //   - Seen counts the calls that were entered in the interval or in flight at its
 //     beginning, so that seen = reported + lost holds.
 //   - The extremes of regions are those of the whole recording.
-//   - Of the GPUs, the largest memory is that of the whole recording.
+//   - Of the GPUs, the largest memory and the target's own part are those of the
+//     whole recording.
 func Since(earlier, later *recording.Recording) (*recording.Recording, error) {
 	if err := sameRecording(earlier, later); err != nil {
 		return nil, err
@@ -687,7 +688,13 @@ func gpuSince(earlier, later *recording.GPU) *recording.GPU {
 		d.EnergyJ = max(0, d.EnergyJ-b.EnergyJ)
 		if n := d.Samples - b.Samples; n > 0 {
 			d.UtilizationPct = meanSince(d.UtilizationPct, b.UtilizationPct, d.Samples, b.Samples)
-			d.PowerW = meanSince(d.PowerW, b.PowerW, d.Samples, b.Samples)
+			for _, mean := range [][2]*float64{
+				{&d.PowerW, &b.PowerW}, {&d.GraphicsClockMHz, &b.GraphicsClockMHz}, {&d.SMClockMHz, &b.SMClockMHz},
+				{&d.MemoryClockMHz, &b.MemoryClockMHz},
+			} {
+				*mean[0] = meanSince(*mean[0], *mean[1], d.Samples, b.Samples)
+			}
+			d.ClockLimits = limitsSince(b.ClockLimits, d.ClockLimits)
 			d.Samples = n
 		}
 		d.Intervals = slices.DeleteFunc(slices.Clone(d.Intervals), func(i recording.DeviceInterval) bool {
@@ -696,6 +703,20 @@ func gpuSince(earlier, later *recording.GPU) *recording.GPU {
 		g.Devices = append(g.Devices, d)
 	}
 	return g
+}
+
+func limitsSince(earlier, later []recording.ClockLimit) (since []recording.ClockLimit) {
+	for _, l := range later {
+		for _, b := range earlier {
+			if b.Reason == l.Reason {
+				l.Samples -= min(b.Samples, l.Samples)
+			}
+		}
+		if l.Samples > 0 {
+			since = append(since, l)
+		}
+	}
+	return since
 }
 
 func meanSince(mean, before float64, n, nBefore int) float64 {

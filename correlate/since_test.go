@@ -389,14 +389,16 @@ func TestSinceOfForgottenSpans(t *testing.T) {
 func TestSinceOfGPUs(t *testing.T) {
 	snapshot := func(samples int, percent, watts, joules float64) *recording.Recording {
 		r := recordingtest.New().Recording()
-		r.GPU = &recording.GPU{Devices: []recording.Device{{UUID: "a", Samples: samples, UtilizationPct: percent, PowerW: watts, EnergyJ: joules}}}
+		r.GPU = &recording.GPU{Devices: []recording.Device{{UUID: "a", Samples: samples, UtilizationPct: percent, PowerW: watts, EnergyJ: joules,
+			SMClockMHz: 10 * watts, ClockLimits: []recording.ClockLimit{{Reason: "gpu_idle", Samples: 3}, {Reason: "sw_power_cap", Samples: samples / 2}}}}}
 		return r
 	}
 	got, err := Since(snapshot(10, 50, 100, 1000), snapshot(20, 75, 200, 5000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []recording.Device{{UUID: "a", Samples: 10, UtilizationPct: 100, PowerW: 300, EnergyJ: 4000}}
+	want := []recording.Device{{UUID: "a", Samples: 10, UtilizationPct: 100, PowerW: 300, EnergyJ: 4000,
+		SMClockMHz: 3000, ClockLimits: []recording.ClockLimit{{Reason: "sw_power_cap", Samples: 5}}}}
 	if diff := cmp.Diff(want, got.GPU.Devices); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}

@@ -14,16 +14,22 @@ var errUnsupported = errors.New("not supported by the device")
 type metric int
 
 const (
-	utilization metric = iota // percent
-	memoryUsed                // bytes
-	power                     // milliwatts
-	energy                    // millijoules since the driver was loaded
+	utilization   metric = iota // percent
+	memoryUsed                  // bytes
+	power                       // milliwatts
+	energy                      // millijoules since the driver was loaded
+	graphicsClock               // MHz
+	smClock                     // MHz
+	memoryClock                 // MHz
+	clockLimits                 // bits, see limitNames
 	metricCount
 )
 
 // String gives the metric's name as it stands in notes.
 func (m metric) String() string {
-	return [metricCount]string{"utilization", "memory use", "power", "energy counter"}[m]
+	return [metricCount]string{
+		"utilization", "memory use", "power", "energy counter", "graphics clock", "SM clock", "memory clock", "reasons for lower clocks",
+	}[m]
 }
 
 // library is what a Poller needs of NVML.
@@ -37,4 +43,17 @@ type library interface {
 type device interface {
 	describe() (recording.Device, error) // Name, UUID and MemoryTotal
 	read(metric) (uint64, error)
+	// memoryByProcess gives what each process has allocated, in bytes, as far as
+	// NVML tells.
+	memoryByProcess() (map[int]uint64, error)
+	// utilizationByProcess gives the percentages of the driver's samples after a
+	// time, which is 0 or what it returned before. Processes that did nothing are
+	// left out.
+	utilizationByProcess(after uint64) (percent map[int]uint64, latest uint64, err error)
+}
+
+// limitNames are the reasons for lower clocks, by bit, as nvml.h names them.
+var limitNames = []string{
+	"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
+	"hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting", "board_limit", "reliability",
 }

@@ -11,9 +11,9 @@ import (
 	"stageprof/recording"
 )
 
-// functions are the NVML entry points that this file calls. go-nvml binds them
-// lazily: calling one that the installed library lacks would end the process,
-// so all are looked up first.
+// functions are the NVML entry points that this file can't do without. go-nvml
+// binds lazily: calling one that the installed library lacks would end the
+// process, so all are looked up first.
 var functions = []string{
 	"nvmlDeviceGetCount",
 	"nvmlDeviceGetHandleByIndex",
@@ -28,8 +28,20 @@ var functions = []string{
 	"nvmlSystemGetDriverVersion",
 }
 
+// Those that older libraries may lack: what they tell is then not supported.
+const (
+	getClockInfo          = "nvmlDeviceGetClockInfo"
+	getClockEventReasons  = "nvmlDeviceGetCurrentClocksEventReasons" // as it is called since driver 535
+	getThrottleReasons    = "nvmlDeviceGetCurrentClocksThrottleReasons"
+	getComputeProcesses   = "nvmlDeviceGetComputeRunningProcesses" // go-nvml takes the newest version
+	getProcessUtilization = "nvmlDeviceGetProcessUtilization"
+)
+
 // nvmlLibrary is NVML itself.
-type nvmlLibrary struct{ api nvml.Interface }
+type nvmlLibrary struct {
+	api nvml.Interface
+	has map[string]bool // of the functions that may be lacking
+}
 
 // openLibrary loads and initialises libnvidia-ml.so.1 as the dynamic linker
 // finds it.
@@ -43,7 +55,11 @@ func openLibrary() (library, error) {
 			return nil, fmt.Errorf("libnvidia-ml.so.1 lacks %q", name)
 		}
 	}
-	return &nvmlLibrary{api}, nil
+	has := map[string]bool{}
+	for _, name := range []string{getClockInfo, getClockEventReasons, getThrottleReasons, getComputeProcesses, getProcessUtilization} {
+		has[name] = api.Extensions().LookupSymbol(name) == nil
+	}
+	return &nvmlLibrary{api, has}, nil
 }
 
 func initialise(api nvml.Interface) error {
@@ -75,14 +91,17 @@ func (l *nvmlLibrary) devices() ([]device, error) {
 		if err := result(ret); err != nil {
 			return nil, fmt.Errorf("opening GPU %d: %w", i, err)
 		}
-		devices[i] = nvmlDevice{handle}
+		devices[i] = nvmlDevice{handle, l.has}
 	}
 	return devices, nil
 }
 
 func (l *nvmlLibrary) close() error { return result(l.api.Shutdown()) }
 
-type nvmlDevice struct{ handle nvml.Device }
+type nvmlDevice struct {
+	handle nvml.Device
+	has    map[string]bool
+}
 
 func (d nvmlDevice) describe() (recording.Device, error) {
 	name, ret := d.handle.GetName()
@@ -115,8 +134,83 @@ func (d nvmlDevice) read(m metric) (uint64, error) {
 	case energy:
 		mj, ret := d.handle.GetTotalEnergyConsumption()
 		return mj, result(ret)
+	case graphicsClock:
+		return d.clock(nvml.CLOCK_GRAPHICS)
+	case smClock:
+		return d.clock(nvml.CLOCK_SM)
+	case memoryClock:
+		return d.clock(nvml.CLOCK_MEM)
+	case clockLimits:
+		return d.clockLimits()
 	}
 	return 0, errUnsupported
+}
+
+func (d nvmlDevice) clock(kind nvml.ClockType) (uint64, error) {
+	if !d.has[getClockInfo] {
+		return 0, errUnsupported
+	}
+	mhz, ret := d.handle.GetClockInfo(kind)
+	return uint64(mhz), result(ret)
+}
+
+func (d nvmlDevice) clockLimits() (uint64, error) {
+	switch {
+	case d.has[getClockEventReasons]:
+		bits, ret := d.handle.GetCurrentClocksEventReasons()
+		return bits, result(ret)
+	case d.has[getThrottleReasons]:
+		bits, ret := d.handle.GetCurrentClocksThrottleReasons()
+		return bits, result(ret)
+	}
+	return 0, errUnsupported
+}
+
+// notTold is what NVML says where it can't tell the memory, as on devices that are
+// divided by MIG.
+const notTold = ^uint64(0)
+
+func (d nvmlDevice) memoryByProcess() (map[int]uint64, error) {
+	if !d.has[getComputeProcesses] {
+		return nil, errUnsupported
+	}
+	list, ret := d.handle.GetComputeRunningProcesses()
+	if err := result(ret); err != nil {
+		return nil, err
+	}
+	used := map[int]uint64{}
+	for _, p := range list {
+		if p.UsedGpuMemory != notTold {
+			used[int(p.Pid)] += p.UsedGpuMemory
+		}
+	}
+	return used, nil
+}
+
+func (d nvmlDevice) utilizationByProcess(after uint64) (map[int]uint64, uint64, error) {
+	if !d.has[getProcessUtilization] {
+		return nil, after, errUnsupported
+	}
+	samples, ret := d.handle.GetProcessUtilization(after)
+	switch ret {
+	case nvml.ERROR_NOT_FOUND: // no process has done anything since
+		return nil, after, nil
+	case nvml.ERROR_NO_PERMISSION: // nor will there be later
+		return nil, after, errUnsupported
+	}
+	if err := result(ret); err != nil {
+		return nil, after, err
+	}
+	busy := map[int]uint64{}
+	for _, s := range samples {
+		if s.TimeStamp > after { // entries that are none are 0
+			busy[int(s.Pid)] = uint64(s.SmUtil)
+		}
+	}
+	for _, s := range samples {
+		after = max(after, s.TimeStamp)
+	}
+	return busy, after, nil
 }
 
 // result turns NVML's return code into an error.
@@ -124,7 +218,7 @@ func result(ret nvml.Return) error {
 	switch ret {
 	case nvml.SUCCESS:
 		return nil
-	case nvml.ERROR_NOT_SUPPORTED:
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
 		return errUnsupported
 	}
 	return ret

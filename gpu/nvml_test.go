@@ -60,7 +60,7 @@ func child(failure string) answer {
 		s.sample(4)
 		notes = append(notes, s.notes()...)
 	}
-	return answer{GPU: p.Inventory(), Notes: notes}
+	return answer{GPU: p.Of(p.Inventory(), 4242), Notes: notes}
 }
 
 // ask starts the child with NVML from a folder.
@@ -95,9 +95,13 @@ var script = []string{
 	"SIMNVML_MEMORY=1000", "SIMNVML_MEMORY_USED=999,999,100,300,200",
 	"SIMNVML_POWER_MW=9000000,100000,200000,300000",
 	"SIMNVML_ENERGY_STEP_MJ=2500",
+	"SIMNVML_GRAPHICS_CLOCK_MHZ=1500", "SIMNVML_SM_CLOCK_MHZ=1,1200,1200,1500", "SIMNVML_MEMORY_CLOCK_MHZ=2619",
+	"SIMNVML_CLOCK_EVENTS=0xffff,4,0x45,0", // power; idle, power and heat; nothing
+	"SIMNVML_PROCESSES=1:77,4242:600,5:1", "SIMNVML_PROCESS_PERCENT=99,60,0,30",
 }
 
 func TestNVML(t *testing.T) {
+	used, percent := uint64(600), 30.0
 	device := func(index int) recording.Device {
 		return recording.Device{
 			Index: index, Name: "Simulated H200",
@@ -108,6 +112,12 @@ func TestNVML(t *testing.T) {
 			PowerW:         200,
 			EnergyJ:        7.5, // three steps
 			Samples:        3,
+
+			GraphicsClockMHz: 1500, SMClockMHz: 1300, MemoryClockMHz: 2619,
+			ClockLimits: []recording.ClockLimit{
+				{Reason: "gpu_idle", Samples: 1}, {Reason: "sw_power_cap", Samples: 2}, {Reason: "hw_thermal_slowdown", Samples: 1},
+			},
+			Process: &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &percent},
 			Intervals: []recording.DeviceInterval{
 				{BeginNS: 1, EndNS: 2, UtilizationPct: 10, PowerW: 100, EnergyJ: 2.5},
 				{BeginNS: 2, EndNS: 3, UtilizationPct: 20, PowerW: 200, EnergyJ: 2.5},
@@ -140,6 +150,63 @@ func TestNVMLWithoutAMetric(t *testing.T) {
 	if diff := cmp.Diff([]string{"GPU 0 has no energy counter"}, got.Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
+}
+
+// What an older driver lacks or a device does not support is left out, and the
+// rest is there.
+func TestNVMLOfOlderDrivers(t *testing.T) {
+	const all = "graphics clock, SM clock, memory clock, reasons for lower clocks, memory use by process, utilization by process"
+	for name, c := range map[string]struct {
+		folder, fail, note string
+		events             bool // are known all the same
+	}{
+		"no such functions": {folder: without(t, getClockInfo, getClockEventReasons, getThrottleReasons, getComputeProcesses, getProcessUtilization), note: all},
+		"not supported": {
+			folder: simulated(t), note: all,
+			fail: getClockInfo + "=3," + getClockEventReasons + "=3," + getComputeProcesses + "=3," + getProcessUtilization + "=3",
+		},
+		"not found": {
+			folder: simulated(t), note: all,
+			fail: getClockInfo + "=13," + getClockEventReasons + "=13," + getComputeProcesses + "=13," + getProcessUtilization + "=13",
+		},
+		"no right to see processes": {folder: simulated(t), fail: getProcessUtilization + "=4", note: "utilization by process", events: true},
+		"before 535":                {folder: without(t, getClockEventReasons), events: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ask(t, c.folder, "", append(script, "SIMNVML_DEVICES=1", "SIMNVML_FAIL="+c.fail)...)
+			if got.Error != "" {
+				t.Fatal(got.Error)
+			}
+			var want []string
+			if c.note != "" {
+				want = []string{"GPU 0 has no " + c.note}
+			}
+			if diff := cmp.Diff(want, got.Notes); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+			d := got.GPU.Devices[0]
+			if d.Samples != 3 || d.UtilizationPct != 30 || d.PowerW != 200 || (len(d.ClockLimits) > 0) != c.events || c.note == all && (d.SMClockMHz != 0 || d.Process != nil) {
+				t.Errorf("got %+v", d)
+			}
+		})
+	}
+}
+
+// without builds an NVML without some functions: the simulated one under other
+// names for them.
+func without(t *testing.T, functions ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{"-shared", "-fPIC", "-fvisibility=hidden", "-o", filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(simtest.Root(t), "sim", "nvml", "nvml.c"), "-lpthread"}
+	for _, name := range functions {
+		for _, spelling := range []string{name, name + "_v2", name + "_v3"} {
+			args = append(args, "-D"+spelling+"=no_"+spelling)
+		}
+	}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
 }
 
 func TestNVMLNotAvailable(t *testing.T) {

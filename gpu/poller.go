@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,13 +139,13 @@ func (p *Poller) Start(ctx context.Context) {
 	}()
 }
 
-// Latest is what the devices said last: the values of the last
-// sample instead of means, and the energy since Start. It may be called at any
-// time, by several goroutines.
-func (p *Poller) Latest() *recording.GPU {
+// Latest is what the devices said last, of themselves and of one process: the
+// values of the last sample instead of means, and the energy since Start. It may
+// be called at any time, by several goroutines.
+func (p *Poller) Latest(pid int) *recording.GPU {
 	g := &recording.GPU{Driver: p.driver, Devices: make([]recording.Device, len(p.samplers))}
 	for i, s := range p.samplers {
-		g.Devices[i] = s.now()
+		g.Devices[i] = s.now(pid)
 	}
 	return g
 }
@@ -198,6 +199,20 @@ func (p *Poller) Stop() (*recording.GPU, string) {
 		notes = append(notes, s.notes()...)
 	}
 	return p.Inventory(), strings.Join(notes, "; ")
+}
+
+// Of adds to a summary what the devices said of one process. The summary itself
+// is not changed, and may be nil.
+func (p *Poller) Of(g *recording.GPU, pid int) *recording.GPU {
+	if g == nil {
+		return nil
+	}
+	own := *g
+	own.Devices = slices.Clone(g.Devices)
+	for i, s := range p.samplers {
+		own.Devices[i].Process = s.process(pid)
+	}
+	return &own
 }
 
 // Close ends sampling, if it still goes on, and gives NVML back.

@@ -37,6 +37,11 @@ func (l *fakeLibrary) close() error { l.closed++; return nil }
 type fakeDevice struct {
 	answer func(m metric, before int) (uint64, error)
 	reads  [metricCount]int
+
+	// nil: there are no processes.
+	memory      func(before int) (map[int]uint64, error)
+	memoryReads int
+	percent     func(after uint64) (map[int]uint64, error)
 }
 
 func (d *fakeDevice) describe() (recording.Device, error) {
@@ -60,9 +65,32 @@ func ramp(m metric, before int) (uint64, error) {
 		return []uint64{1, 100, 900, 300, 300, 300}[before], nil
 	case power:
 		return 250_500, nil
+	case graphicsClock, smClock:
+		return uint64(1000 + 100*before), nil
+	case memoryClock:
+		return 2000, nil
+	case clockLimits:
+		return []uint64{0, 1, 4 | 1, 0, 0, 0}[before], nil // idle, idle with the power capped, none
 	default:
 		return uint64(5000 * before), nil
 	}
+}
+
+func (d *fakeDevice) memoryByProcess() (map[int]uint64, error) {
+	if d.memory == nil {
+		return nil, nil
+	}
+	before := d.memoryReads
+	d.memoryReads++
+	return d.memory(before)
+}
+
+func (d *fakeDevice) utilizationByProcess(after uint64) (map[int]uint64, uint64, error) {
+	if d.percent == nil {
+		return nil, after, nil
+	}
+	percent, err := d.percent(after)
+	return percent, after + 1, err
 }
 
 func mustOpen(t *testing.T, lib library) *Poller {
@@ -109,6 +137,9 @@ func TestPollerSummary(t *testing.T) {
 		PowerW:         250.5,
 		EnergyJ:        15, // readings 1 (start) to 4 (end)
 		Samples:        3,
+
+		GraphicsClockMHz: 1200, SMClockMHz: 1200, MemoryClockMHz: 2000,
+		ClockLimits: []recording.ClockLimit{{Reason: "gpu_idle", Samples: 2}, {Reason: "sw_power_cap", Samples: 1}},
 		Intervals: []recording.DeviceInterval{
 			{BeginNS: 0, EndNS: 1e9, UtilizationPct: 10, PowerW: 250.5, EnergyJ: 5},
 			{BeginNS: 1e9, EndNS: 2e9, UtilizationPct: 20, PowerW: 250.5, EnergyJ: 5},
@@ -212,6 +243,113 @@ func TestPollerNamesWhatADeviceLacks(t *testing.T) {
 	}
 	if want := "GPU 0 has no utilization, energy counter"; note != want {
 		t.Errorf("note %q, want %q", note, want)
+	}
+}
+
+// A process has the most memory that it was seen with, and the mean of what it
+// did since then.
+func TestProcesses(t *testing.T) {
+	memory := []map[int]uint64{{}, {1: 100, 2: 5}, {1: 300, 2: 5}, {1: 200}, {1: 200, 3: 7}}
+	percent := []map[int]uint64{{9: 100}, {1: 40}, nil, {1: 20}, {3: 50}}
+	dev := &fakeDevice{
+		answer:  func(m metric, _ int) (uint64, error) { return 0, nil },
+		memory:  func(before int) (map[int]uint64, error) { return memory[before], nil },
+		percent: func(after uint64) (map[int]uint64, error) { return percent[after], nil },
+	}
+	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
+	for at := range uint64(4) {
+		p.samplers[0].sample(at)
+	}
+	process := func(used uint64, percent float64) *recording.DeviceProcess {
+		return &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &percent}
+	}
+	summary := p.Inventory()
+	for pid, want := range map[int]*recording.DeviceProcess{
+		1: process(300, 15), // of 40, 0, 20 and 0
+		2: process(5, 0),
+		3: process(7, 50), // since it was seen
+		9: nil,            // it was over when the window began
+	} {
+		if diff := cmp.Diff(want, p.Of(summary, pid).Devices[0].Process); diff != "" {
+			t.Errorf("process %d (-want +got):\n%s", pid, diff)
+		}
+	}
+	for pid, want := range map[int]*recording.DeviceProcess{1: process(200, 0), 2: nil, 3: process(7, 50)} {
+		if diff := cmp.Diff(want, p.Latest(pid).Devices[0].Process); diff != "" {
+			t.Errorf("process %d now (-want +got):\n%s", pid, diff)
+		}
+	}
+	if summary.Devices[0].Process != nil || p.Of(nil, 1) != nil {
+		t.Error("a summary was changed, or made of none")
+	}
+}
+
+// What a device does not tell of its processes is left out, and named.
+func TestProcessesAreNotTold(t *testing.T) {
+	unsupported := func(uint64) (map[int]uint64, error) { return nil, errUnsupported }
+	dev := &fakeDevice{answer: ramp, percent: unsupported, memory: func(int) (map[int]uint64, error) { return map[int]uint64{1: 5}, nil }}
+	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
+	p.samplers[0].sample(1)
+	if got := p.Latest(1).Devices[0].Process; got == nil || *got.MemoryUsed != 5 || got.UtilizationPct != nil {
+		t.Errorf("got %+v, want 5 bytes and no utilization", got)
+	}
+	if diff := cmp.Diff([]string{"GPU 0 has no utilization by process"}, p.samplers[0].notes()); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+// Trouble with processes leaves the device's own numbers alone.
+func TestProcessesFail(t *testing.T) {
+	dev := &fakeDevice{answer: ramp, memory: func(before int) (map[int]uint64, error) {
+		if before == 2 {
+			return nil, errors.New("Unknown Error")
+		}
+		return map[int]uint64{1: 5}, nil
+	}}
+	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
+	for at := range uint64(3) {
+		p.samplers[0].sample(at)
+	}
+	if d := p.Of(p.Inventory(), 1).Devices[0]; d.Samples != 3 || d.Process == nil || *d.Process.MemoryUsed != 5 {
+		t.Errorf("got %+v, want three samples and the process", d)
+	}
+	if diff := cmp.Diff([]string{"GPU 0 did not tell of its processes 1 of 3 times, the last: Unknown Error"}, p.samplers[0].notes()); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+// Processes that come and go for days leave a bounded number behind: the latest.
+func TestProcessesAreForgotten(t *testing.T) {
+	dev := &fakeDevice{answer: func(metric, int) (uint64, error) { return 0, nil }, memory: func(before int) (map[int]uint64, error) {
+		return map[int]uint64{7: 1, 1000 + before: 1}, nil
+	}}
+	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
+	const readings = 5 * mostProcesses
+	for at := range uint64(readings) {
+		p.samplers[0].sample(at)
+	}
+	s := &p.samplers[0].processes
+	if len(s.of) != mostProcesses || s.of[7] == nil || s.of[1000+readings] == nil || s.of[1001] != nil {
+		t.Errorf("%d processes are remembered, want the %d latest and the one that stays", len(s.of), mostProcesses)
+	}
+}
+
+// Latest names each reason for lower clocks, whether it holds or not.
+func TestLatestClockLimits(t *testing.T) {
+	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{{answer: ramp}}})
+	if limits := p.Latest(1).Devices[0].ClockLimits; limits != nil {
+		t.Errorf("before the first sample: %v", limits)
+	}
+	for at := range uint64(2) {
+		p.samplers[0].sample(at)
+	}
+	d := p.Latest(1).Devices[0]
+	holding := map[string]int{}
+	for _, l := range d.ClockLimits {
+		holding[l.Reason] = l.Samples
+	}
+	if len(holding) != len(limitNames) || holding["gpu_idle"] != 1 || holding["sw_power_cap"] != 1 || holding["hw_slowdown"] != 0 || d.SMClockMHz != 1200 {
+		t.Errorf("got %+v", d)
 	}
 }
 

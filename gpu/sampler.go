@@ -25,6 +25,8 @@ type sampler struct {
 	good        int
 	failed      int
 	lastErr     error
+	limits      []int // samples that found each of limitNames
+	processes   processes
 	intervals   []recording.DeviceInterval
 	lastAt      uint64 // when the latest interval ended
 }
@@ -38,11 +40,12 @@ func newSampler(index int, dev device) (*sampler, error) {
 		return nil, fmt.Errorf("GPU %d: %w", index, err)
 	}
 	row.Index = index
-	s := &sampler{dev: dev, row: row}
+	s := &sampler{dev: dev, row: row, limits: make([]int, len(limitNames))}
 	for m := range metricCount {
 		_, err := dev.read(m)
 		s.unsupported[m] = errors.Is(err, errUnsupported)
 	}
+	s.processes.find(dev)
 	return s, nil
 }
 
@@ -80,8 +83,10 @@ func (s *sampler) sample(at uint64) {
 		}
 		now[m] = v
 	}
+	ofProcesses := s.processes.read(s.dev)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.processes.add(ofProcesses)
 	s.addInterval(at, now)
 	s.latest = now
 	for m, v := range now {
@@ -89,6 +94,9 @@ func (s *sampler) sample(at uint64) {
 	}
 	s.lastEnergy = now[energy]
 	s.row.MemoryUsed = max(s.row.MemoryUsed, now[memoryUsed])
+	for bit := range s.limits {
+		s.limits[bit] += int(now[clockLimits] >> bit & 1)
+	}
 	s.good++
 }
 
@@ -134,9 +142,9 @@ func (s *sampler) fail(m metric, err error) {
 	s.lastErr = fmt.Errorf("reading the %s: %w", m, err)
 }
 
-// now is the last good sample in place of means; the energy is that since the
-// beginning.
-func (s *sampler) now() recording.Device {
+// now is the last good sample in place of means, with all reasons for lower
+// clocks; the energy is that since the beginning.
+func (s *sampler) now(pid int) recording.Device {
 	row := s.summary()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +152,19 @@ func (s *sampler) now() recording.Device {
 	row.PowerW = float64(s.latest[power]) / 1e3
 	row.MemoryUsed = s.latest[memoryUsed]
 	row.Intervals = nil
+	row.GraphicsClockMHz, row.SMClockMHz, row.MemoryClockMHz = clocks(func(m metric) float64 { return float64(s.latest[m]) })
+	row.ClockLimits = nil
+	if s.good > 0 && !s.unsupported[clockLimits] {
+		for bit, name := range limitNames {
+			row.ClockLimits = append(row.ClockLimits, recording.ClockLimit{Reason: name, Samples: int(s.latest[clockLimits] >> bit & 1)})
+		}
+	}
+	row.Process = s.processes.now(pid)
 	return row
+}
+
+func clocks(of func(metric) float64) (graphics, sm, memory float64) {
+	return of(graphicsClock), of(smClock), of(memoryClock)
 }
 
 // summary is the device's row of the Recording.
@@ -155,14 +175,28 @@ func (s *sampler) summary() recording.Device {
 	row.Intervals = slices.Clone(s.intervals)
 	row.Samples = s.good
 	if s.good > 0 {
-		row.UtilizationPct = float64(s.sums[utilization]) / float64(s.good)
-		row.PowerW = float64(s.sums[power]) / float64(s.good) / 1e3
+		mean := func(m metric) float64 { return float64(s.sums[m]) / float64(s.good) }
+		row.UtilizationPct = mean(utilization)
+		row.PowerW = mean(power) / 1e3
+		row.GraphicsClockMHz, row.SMClockMHz, row.MemoryClockMHz = clocks(mean)
+	}
+	for bit, n := range s.limits {
+		if n > 0 {
+			row.ClockLimits = append(row.ClockLimits, recording.ClockLimit{Reason: limitNames[bit], Samples: n})
+		}
 	}
 	// The counter starts again when the driver is reloaded.
 	if s.energyKnown && s.lastEnergy >= s.firstEnergy {
 		row.EnergyJ = float64(s.lastEnergy-s.firstEnergy) / 1e3
 	}
 	return row
+}
+
+// process is what the device says of one process, nil where it does not know it.
+func (s *sampler) process(pid int) *recording.DeviceProcess {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.processes.summary(pid)
 }
 
 // notes says what is missing from the summary, in plain clauses.
@@ -175,6 +209,7 @@ func (s *sampler) notes() []string {
 			missing = append(missing, m.String())
 		}
 	}
+	missing = append(missing, s.processes.missing()...)
 	if len(missing) > 0 {
 		notes = append(notes, fmt.Sprintf("GPU %d has no %s", s.row.Index, strings.Join(missing, ", ")))
 	}
@@ -182,5 +217,5 @@ func (s *sampler) notes() []string {
 		notes = append(notes, fmt.Sprintf("GPU %d missed %d of %d readings, the last by %v",
 			s.row.Index, s.failed, s.failed+s.good, s.lastErr))
 	}
-	return notes
+	return append(notes, s.processes.notes(s.row.Index)...)
 }

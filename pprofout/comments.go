@@ -173,6 +173,12 @@ func gpuComments(r *recording.Recording) []string {
 	for _, d := range r.GPU.Devices {
 		list = append(list, fmt.Sprintf("GPU %d: %s, driver %s: NVML utilization %.0f%%, memory at most %d of %d MiB, %.0f W, %.0f J, mean of %d samples",
 			d.Index, d.Name, r.GPU.Driver, d.UtilizationPct, d.MemoryUsed>>20, d.MemoryTotal>>20, d.PowerW, d.EnergyJ, d.Samples))
+		if d.SMClockMHz > 0 || d.MemoryClockMHz > 0 {
+			list = append(list, fmt.Sprintf("GPU %d: SM clock %.0f MHz, memory clock %.0f MHz, mean of %d samples", d.Index, d.SMClockMHz, d.MemoryClockMHz, d.Samples))
+		}
+		for _, l := range d.ClockLimits {
+			list = append(list, fmt.Sprintf("GPU %d: clocks lower because of %s in %d of %d samples", d.Index, l.Reason, l.Samples, d.Samples))
+		}
 	}
 	if r.GPUNote != "" {
 		list = append(list, "GPU: "+r.GPUNote)

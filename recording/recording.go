@@ -466,9 +466,31 @@ type Device struct {
 	PowerW         float64 `json:"power_w"`         // mean
 	EnergyJ        float64 `json:"energy_j"`        // over the window, 0 when the device has no counter
 	Samples        int     `json:"samples"`
+
+	// Means of the clocks, 0 where NVML does not tell.
+	GraphicsClockMHz float64 `json:"graphics_clock_mhz,omitempty"`
+	SMClockMHz       float64 `json:"sm_clock_mhz,omitempty"`
+	MemoryClockMHz   float64 `json:"memory_clock_mhz,omitempty"`
+	// ClockLimits are NVML's reasons for which the clocks were lower than they
+	// could be, in NVML's order; without those that no sample found.
+	ClockLimits []ClockLimit `json:"clock_limits,omitempty"`
+
+	Process *DeviceProcess `json:"process,omitempty"` // the target on this device, nil where NVML does not know it
 	// Intervals are the samples, one after the other; those of long windows are
 	// merged, so that there are never many.
 	Intervals []DeviceInterval `json:"intervals,omitempty"`
+}
+
+// ClockLimit is a reason for lower clocks.
+type ClockLimit struct {
+	Reason  string `json:"reason"`  // as NVML names it, e.g. "sw_power_cap"
+	Samples int    `json:"samples"` // of Device.Samples that found it
+}
+
+// DeviceProcess is one process on a device. What NVML does not tell is nil.
+type DeviceProcess struct {
+	MemoryUsed     *uint64  `json:"memory_used,omitempty"`     // bytes, maximum
+	UtilizationPct *float64 `json:"utilization_pct,omitempty"` // mean; of the SMs, by NVML
 }
 
 // DeviceInterval is what a device said of the time since the sample before.

@@ -162,7 +162,7 @@
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps
-//	gpu           null or {driver, devices: [...]}
+//	gpu           null or {driver, devices: [...]}, a device as recording.Device has it
 //	gpu_note      why gpu is null, or ""
 //	gpu_stages    [{stage_path, gpu, open_ns, utilization_pct, power_w, energy_j}]: what
 //	              each device did while a stage was open on at least one thread

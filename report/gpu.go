@@ -30,11 +30,44 @@ func GPU(l *correlate.Ledger) (title string, notes [][]string) {
 			items = append(items, joules(d.EnergyJ))
 		}
 		notes = append(notes, []string{fmt.Sprintf("%d %s", d.Index, printable(d.Name)), strings.Join(items, ", ")})
+		notes = append(notes, deviceNotes(&d)...)
 	}
 	if r.GPUNote != "" {
 		notes = append(notes, []string{"note", printable(r.GPUNote)})
 	}
 	return fmt.Sprintf("GPU (by NVML, driver %s)", printable(r.GPU.Driver)), notes
+}
+
+// deviceNotes say what not every device tells.
+func deviceNotes(d *recording.Device) (notes [][]string) {
+	add := func(name string, items []string) {
+		if len(items) > 0 {
+			notes = append(notes, []string{name, strings.Join(items, ", ")})
+		}
+	}
+	var clocks, limits, target []string
+	for _, c := range []struct {
+		name string
+		mhz  float64
+	}{{"graphics", d.GraphicsClockMHz}, {"SM", d.SMClockMHz}, {"memory", d.MemoryClockMHz}} {
+		if c.mhz > 0 {
+			clocks = append(clocks, fmt.Sprintf("%s %.0f MHz", c.name, c.mhz))
+		}
+	}
+	for _, l := range d.ClockLimits {
+		share := 100 * float64(l.Samples) / float64(max(d.Samples, 1))
+		limits = append(limits, fmt.Sprintf("%s in %.0f%% of the readings", printable(strings.ReplaceAll(l.Reason, "_", " ")), share))
+	}
+	if p := d.Process; p != nil && p.UtilizationPct != nil {
+		target = append(target, fmt.Sprintf("%.0f%% busy", *p.UtilizationPct))
+	}
+	if p := d.Process; p != nil && p.MemoryUsed != nil {
+		target = append(target, size(*p.MemoryUsed)+" used")
+	}
+	add("  clocks", clocks)
+	add("  lower because of", limits)
+	add("  this process", target)
+	return notes
 }
 
 func joules(j float64) string {

@@ -54,6 +54,10 @@ var (
 	gpuMemoryUsed  = desc("stageprof_gpu_memory_used_bytes", "Memory allocated on the device, by any process.", gpuLabels...)
 	gpuMemory      = desc("stageprof_gpu_memory_bytes", "Memory of the device.", gpuLabels...)
 	gpuPower       = desc("stageprof_gpu_power_watts", "The board's draw.", gpuLabels...)
+	gpuClock       = desc("stageprof_gpu_clock_hertz", "A clock of the device at NVML's last reading: sm, graphics, memory.", append([]string{"clock"}, gpuLabels...)...)
+	gpuLimited     = desc("stageprof_gpu_clock_limited", "Whether the driver gave this reason for lower clocks at NVML's last reading.", append([]string{"reason"}, gpuLabels...)...)
+	gpuTargetUsed  = desc("stageprof_gpu_target_memory_used_bytes", "Memory that the process that is being recorded has allocated on the device.", gpuLabels...)
+	gpuTargetBusy  = desc("stageprof_gpu_target_utilization_ratio", "Utilization of the device's multiprocessors by the process that is being recorded, by NVML's sampling.", gpuLabels...)
 	gpuEnergy      = desc("stageprof_gpu_energy_joules_total", "Energy since the server began.", gpuLabels...)
 )
 
@@ -90,6 +94,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- m
 	}
 	send(build, prometheus.GaugeValue, 1, c.config.Version)
+	pid := -1 // of nobody
 	err := c.follower.counters(func(s *sums, l *correlate.Ledger, up bool, n int) {
 		s.each(func(f family, key labels, v float64) {
 			send(c.families[f], prometheus.CounterValue, v, append([]string(nil), key[:len(counters[f].labels)]...)...)
@@ -99,6 +104,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		if l != nil {
 			collectTarget(send, l.Source, up)
 		}
+		if up && l != nil {
+			pid = l.Source.Target.PID
+		}
 	})
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(targetUp, err)
@@ -107,7 +115,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		collectExport(send, c.config.Export.Sender.Counts())
 	}
 	if c.config.GPU != nil {
-		collectGPU(send, c.config.GPU.Latest())
+		collectGPU(send, c.config.GPU.Latest(pid))
 	}
 }
 
@@ -141,14 +149,31 @@ func collectExport(send sender, c export.Counts) {
 func collectGPU(send sender, g *recording.GPU) {
 	for _, d := range g.Devices {
 		id := []string{strconv.Itoa(d.Index), d.UUID, d.Name}
-		send(gpuMemory, prometheus.GaugeValue, float64(d.MemoryTotal), id...)
+		gauge := func(desc *prometheus.Desc, v float64, first ...string) {
+			send(desc, prometheus.GaugeValue, v, append(first, id...)...)
+		}
+		gauge(gpuMemory, float64(d.MemoryTotal))
 		if d.Samples == 0 {
 			continue
 		}
-		send(gpuUtilization, prometheus.GaugeValue, d.UtilizationPct/100, id...)
-		send(gpuMemoryUsed, prometheus.GaugeValue, float64(d.MemoryUsed), id...)
-		send(gpuPower, prometheus.GaugeValue, d.PowerW, id...)
-		send(gpuEnergy, prometheus.CounterValue, d.EnergyJ, id...)
+		gauge(gpuUtilization, d.UtilizationPct/100)
+		gauge(gpuMemoryUsed, float64(d.MemoryUsed))
+		gauge(gpuPower, d.PowerW)
+		send(gpuEnergy, prometheus.CounterValue, d.EnergyJ, append([]string(nil), id...)...)
+		for clock, mhz := range map[string]float64{"graphics": d.GraphicsClockMHz, "sm": d.SMClockMHz, "memory": d.MemoryClockMHz} {
+			if mhz > 0 {
+				gauge(gpuClock, mhz*1e6, clock)
+			}
+		}
+		for _, l := range d.ClockLimits {
+			gauge(gpuLimited, float64(l.Samples), l.Reason)
+		}
+		if p := d.Process; p != nil && p.MemoryUsed != nil {
+			gauge(gpuTargetUsed, float64(*p.MemoryUsed))
+		}
+		if p := d.Process; p != nil && p.UtilizationPct != nil {
+			gauge(gpuTargetBusy, *p.UtilizationPct/100)
+		}
 	}
 }
 

@@ -31,8 +31,10 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// GPU is what reads the devices: a gpu.Poller.
-type GPU interface{ Latest() *recording.GPU }
+// GPU is what reads the devices, and what they say of one process: a gpu.Poller.
+type GPU interface {
+	Latest(pid int) *recording.GPU
+}
 
 // Timeouts of one request; profiles take as long as they were asked for, on top.
 const (
@@ -118,7 +120,7 @@ func (s *Server) closeExport() {
 // Handler answers requests.
 func (s *Server) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newCollector(s), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(newCollector(s), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", s.health)
 

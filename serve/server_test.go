@@ -275,9 +275,16 @@ func TestMetrics(t *testing.T) {
 
 type fakeGPU struct{}
 
-func (fakeGPU) Latest() *recording.GPU {
+func (fakeGPU) Latest(pid int) *recording.GPU {
+	var process *recording.DeviceProcess
+	if pid == 4242 {
+		used, busy := uint64(7), 25.0
+		process = &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &busy}
+	}
 	return &recording.GPU{Devices: []recording.Device{
-		{Index: 0, Name: "A", UUID: "u", UtilizationPct: 50, MemoryUsed: 10, MemoryTotal: 20, PowerW: 300, EnergyJ: 1.5, Samples: 3},
+		{Index: 0, Name: "A", UUID: "u", UtilizationPct: 50, MemoryUsed: 10, MemoryTotal: 20, PowerW: 300, EnergyJ: 1.5, Samples: 3,
+			GraphicsClockMHz: 1500, SMClockMHz: 1400, MemoryClockMHz: 2619, Process: process,
+			ClockLimits: []recording.ClockLimit{{Reason: "gpu_idle"}, {Reason: "sw_power_cap", Samples: 1}}},
 		{Index: 1, Name: "B", UUID: "v", MemoryTotal: 20}, // not sampled yet
 	}}
 }
@@ -289,6 +296,14 @@ var fakeGPUValues = map[string]float64{
 	`stageprof_gpu_memory_bytes{gpu="1",name="B",uuid="v"}`:        20,
 	`stageprof_gpu_power_watts{gpu="0",name="A",uuid="u"}`:         300,
 	`stageprof_gpu_energy_joules_total{gpu="0",name="A",uuid="u"}`: 1.5,
+
+	`stageprof_gpu_clock_hertz{clock="graphics",gpu="0",name="A",uuid="u"}`:        1.5e9,
+	`stageprof_gpu_clock_hertz{clock="sm",gpu="0",name="A",uuid="u"}`:              1.4e9,
+	`stageprof_gpu_clock_hertz{clock="memory",gpu="0",name="A",uuid="u"}`:          2.619e9,
+	`stageprof_gpu_clock_limited{gpu="0",name="A",reason="gpu_idle",uuid="u"}`:     0,
+	`stageprof_gpu_clock_limited{gpu="0",name="A",reason="sw_power_cap",uuid="u"}`: 1,
+	`stageprof_gpu_target_memory_used_bytes{gpu="0",name="A",uuid="u"}`:            7,
+	`stageprof_gpu_target_utilization_ratio{gpu="0",name="A",uuid="u"}`:            0.25,
 }
 
 // Counters go on over restarts of the target, and never back.

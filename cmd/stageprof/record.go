@@ -319,6 +319,9 @@ func (r *recorder) addGPU(recordings ...*recording.Recording) {
 	}
 	for _, rec := range recordings {
 		rec.GPU, rec.GPUNote = gpus, note
+		if r.poller != nil {
+			rec.GPU = r.poller.Of(gpus, rec.Target.PID)
+		}
 	}
 }
 

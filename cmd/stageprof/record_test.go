@@ -277,6 +277,10 @@ func TestRecordSamplesGPUs(t *testing.T) {
 	p, _ := caller(t)
 	t.Setenv("LD_LIBRARY_PATH", filepath.Dir(simtest.Build(t, "sim/libnvidia-ml.so.1")))
 	t.Setenv("SIMNVML_GPU_PERCENT", "70")
+	t.Setenv("SIMNVML_SM_CLOCK_MHZ", "1200")
+	t.Setenv("SIMNVML_CLOCK_EVENTS", "4")
+	t.Setenv("SIMNVML_PROCESSES", fmt.Sprintf("1:99,%d:1048576", p.PID))
+	t.Setenv("SIMNVML_PROCESS_PERCENT", "30")
 	r := startRecord(t, p.PID, "--duration", "1ms", "--format", "json")
 	r.wait(t, exitOK)
 	devices := r.wantTable(t, recording.EndDuration).GPU.Devices
@@ -285,6 +289,13 @@ func TestRecordSamplesGPUs(t *testing.T) {
 	}
 	if len(devices[0].Intervals) != devices[0].Samples {
 		t.Errorf("%d intervals of %d samples", len(devices[0].Intervals), devices[0].Samples)
+	}
+	limits := []recording.ClockLimit{{Reason: "sw_power_cap", Samples: devices[0].Samples}}
+	if devices[0].SMClockMHz != 1200 || !slices.Equal(devices[0].ClockLimits, limits) {
+		t.Errorf("got %+v, want 1200 MHz and %+v", devices[0], limits)
+	}
+	if own := devices[0].Process; own == nil || *own.MemoryUsed != 1<<20 || *own.UtilizationPct != 30 {
+		t.Errorf("the process's own part is %+v, want 1 MiB and 30 %%", own)
 	}
 }
 

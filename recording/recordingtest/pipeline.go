@@ -149,9 +149,13 @@ func (p pipeline) describe() {
 		Calibration: "median of 20 runs of 1000 calls of an empty function, probed the same way",
 		Calibrated:  true, ProbedSites: 148, KernelBytes: 14 << 20,
 	}
+	used, busy := uint64(60)<<30, 41.5
 	r.GPU = &recording.GPU{Driver: "535.261.03", Devices: []recording.Device{
 		{Index: 0, Name: "NVIDIA H100 80GB HBM3", UUID: "GPU-0", UtilizationPct: 43.2, MemoryUsed: 61 << 30,
-			MemoryTotal: 80 << 30, PowerW: 412.5, EnergyJ: 12375, Samples: 300},
+			MemoryTotal: 80 << 30, PowerW: 412.5, EnergyJ: 12375, Samples: 300,
+			GraphicsClockMHz: 1755, SMClockMHz: 1755, MemoryClockMHz: 2619,
+			ClockLimits: []recording.ClockLimit{{Reason: "gpu_idle", Samples: 9}, {Reason: "sw_power_cap", Samples: 120}},
+			Process:     &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &busy}},
 		{Index: 1, Name: "NVIDIA H100 80GB HBM3", UUID: "GPU-1", UtilizationPct: 18, MemoryUsed: 22 << 30,
 			MemoryTotal: 80 << 30, PowerW: 240, Samples: 300},
 	}}

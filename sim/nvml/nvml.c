@@ -19,6 +19,7 @@ enum {
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_UNKNOWN = 999,
 };
@@ -32,6 +33,7 @@ struct device {
     unsigned index;
     // How often each list was asked.
     unsigned gpu_queries, memory_queries, power_queries, used_queries;
+    unsigned clock_queries[2], event_queries, process_queries;
     unsigned long long energy_mj;
 };
 
@@ -167,6 +169,8 @@ EXPORT const char *nvmlErrorString(nvmlReturn result) {
         return "Insufficient Size";
     case NVML_ERROR_DRIVER_NOT_LOADED:
         return "Driver Not Loaded";
+    case NVML_ERROR_FUNCTION_NOT_FOUND:
+        return "Function Not Found";
     case NVML_ERROR_GPU_IS_LOST:
         return "GPU is lost";
     default:
@@ -340,29 +344,164 @@ EXPORT nvmlReturn nvmlDeviceGetTotalEnergyConsumption(struct device *device,
     return result;
 }
 
-// What PyTorch's allocator asks when memory is short, and its collectives ask of links.
+enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM, CLOCK_VIDEO };
 
-static nvmlReturn no_processes(struct device *device, unsigned *count) {
-    nvmlReturn result = device_ready("nvmlDeviceGetComputeRunningProcesses", device, count);
+EXPORT nvmlReturn nvmlDeviceGetClockInfo(struct device *device, unsigned type, unsigned *mhz) {
+    nvmlReturn result = device_ready(__func__, device, mhz);
+    if (result)
+        return result;
+    switch (type) {
+    case CLOCK_GRAPHICS:
+        *mhz = (unsigned)number("SIMNVML_GRAPHICS_CLOCK_MHZ", 1410);
+        return NVML_SUCCESS;
+    case CLOCK_SM:
+        *mhz = (unsigned)nth("SIMNVML_SM_CLOCK_MHZ", "1410", next(&device->clock_queries[0]));
+        return NVML_SUCCESS;
+    case CLOCK_MEM:
+        *mhz = (unsigned)nth("SIMNVML_MEMORY_CLOCK_MHZ", "1593", next(&device->clock_queries[1]));
+        return NVML_SUCCESS;
+    case CLOCK_VIDEO:
+        return NVML_ERROR_NOT_SUPPORTED;
+    default:
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+}
+
+static nvmlReturn clock_events(const char *function, struct device *device,
+                               unsigned long long *reasons) {
+    nvmlReturn result = device_ready(function, device, reasons);
     if (!result)
-        *count = 0;
+        *reasons = nth("SIMNVML_CLOCK_EVENTS", "0", next(&device->event_queries));
     return result;
 }
 
+EXPORT nvmlReturn nvmlDeviceGetCurrentClocksEventReasons(struct device *device,
+                                                         unsigned long long *reasons) {
+    return clock_events(__func__, device, reasons);
+}
+
+// The same by its name in older drivers.
+EXPORT nvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(struct device *device,
+                                                            unsigned long long *reasons) {
+    return clock_events(__func__, device, reasons);
+}
+
+// Processes: SIMNVML_PROCESSES="pid:bytes,…", on every device.
+
+struct process {
+    unsigned pid;
+    unsigned long long used;
+};
+
+enum { MAX_PROCESSES = 64 };
+
+static unsigned processes(struct process *out) {
+    const char *at = text("SIMNVML_PROCESSES", "");
+    unsigned count = 0;
+    while (*at && count < MAX_PROCESSES) {
+        char *end;
+        out[count].pid = (unsigned)strtoul(at, &end, 0);
+        out[count].used = *end == ':' ? strtoull(end + 1, &end, 0) : 0;
+        count++;
+        at = *end == ',' ? end + 1 : "";
+    }
+    return count;
+}
+
+struct process_info {
+    unsigned pid;
+    unsigned long long used;
+};
+
+struct process_info_v2 {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+
+// Judges a query for a list, and says how many entries there are.
+static nvmlReturn list_ready(const char *function, struct device *device, unsigned *count,
+                             const void *list, struct process *found) {
+    nvmlReturn result = device_ready(function, device, count);
+    if (result)
+        return result;
+    unsigned room = *count;
+    *count = processes(found);
+    if (room < *count)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    return *count && !list ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses(struct device *device, unsigned *count,
-                                                       void *list UNUSED) {
-    return no_processes(device, count);
+                                                       struct process_info *list) {
+    struct process found[MAX_PROCESSES];
+    nvmlReturn result = list_ready(__func__, device, count, list, found);
+    for (unsigned i = 0; !result && i < *count; i++)
+        list[i] = (struct process_info){.pid = found[i].pid, .used = found[i].used};
+    return result;
+}
+
+static nvmlReturn compute_processes(struct device *device, unsigned *count,
+                                    struct process_info_v2 *list) {
+    struct process found[MAX_PROCESSES];
+    nvmlReturn result =
+        list_ready("nvmlDeviceGetComputeRunningProcesses", device, count, list, found);
+    for (unsigned i = 0; !result && i < *count; i++)
+        list[i] = (struct process_info_v2){.pid = found[i].pid,
+                                           .used = found[i].used,
+                                           .gpu_instance = 0xffffffff,
+                                           .compute_instance = 0xffffffff};
+    return result;
 }
 
 EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v2(struct device *device, unsigned *count,
-                                                          void *list UNUSED) {
-    return no_processes(device, count);
+                                                          struct process_info_v2 *list) {
+    return compute_processes(device, count, list);
 }
 
 EXPORT nvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(struct device *device, unsigned *count,
-                                                          void *list UNUSED) {
-    return no_processes(device, count);
+                                                          struct process_info_v2 *list) {
+    return compute_processes(device, count, list);
 }
+
+struct process_sample {
+    unsigned pid;
+    unsigned long long timestamp; // microseconds
+    unsigned sm, memory, encoder, decoder;
+};
+
+// One sample a second, and a second from one query with a list to the next. A process that did
+// nothing has none.
+EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(struct device *device,
+                                                  struct process_sample *list, unsigned *count,
+                                                  unsigned long long after) {
+    nvmlReturn result = device_ready(__func__, device, count);
+    if (result)
+        return result;
+    struct process found[MAX_PROCESSES];
+    unsigned n = processes(found),
+             query = __atomic_load_n(&device->process_queries, __ATOMIC_RELAXED);
+    unsigned percent = (unsigned)nth("SIMNVML_PROCESS_PERCENT", "0", query);
+    unsigned long long timestamp = (query + 1) * 1000000ull;
+    if (!list && n) {
+        *count = n;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    next(&device->process_queries);
+    if (!n || !percent || timestamp <= after)
+        return NVML_ERROR_NOT_FOUND;
+    if (*count < n) {
+        *count = n;
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    *count = n;
+    for (unsigned i = 0; i < n; i++)
+        list[i] =
+            (struct process_sample){.pid = found[i].pid, .timestamp = timestamp, .sm = percent};
+    return NVML_SUCCESS;
+}
+
+// What PyTorch's collectives ask of links.
 
 static nvmlReturn no_links(struct device *device, const void *out) {
     nvmlReturn result = device_ready("nvmlDeviceGetNvLink", device, out);
