@@ -59,6 +59,10 @@ test: all ## every test that needs no PyTorch and no browser (as root: they load
 test-long: all ## the pipeline and a page that watches it, for ten minutes each (LONG=10m)
 	STAGEPROF_LONG=$(or $(LONG),10m) go test -count=1 -timeout 60m -v ./agent ./cmd/stageprof -run '^(TestPipelineTimes|TestServeSoak)$$'
 
+.PHONY: test-soak
+test-soak: all ## serve beside a training that is started again and again: flat memory, exact counts (SOAK=30m)
+	STAGEPROF_SOAK=$(or $(SOAK),30m) go test -count=1 -timeout 0 -v ./cmd/stageprof -run '^TestServeSoakTraining$$'
+
 .PHONY: test-browser
 test-browser: ## the HTML pages in a headless Chromium (a 64 MB package)
 	$(NEED) go browser
