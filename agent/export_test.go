@@ -72,3 +72,15 @@ func (s *Session) ForgetWait(pid int) error {
 
 // HaveAnnouncements returns nil if the kernel shows announced markers.
 var HaveAnnouncements = haveAnnouncements
+
+// BlindToSwitches keeps the kernel side from seeing threads being switched, until
+// that is undone.
+func (s *Session) BlindToSwitches() (undo func() error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup)
+	}, s.scheduler.Close()
+}

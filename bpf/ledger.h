@@ -173,6 +173,49 @@ static __always_inline void charge_on(struct thread_state *state, u64 now, u64 o
     charge(state, now, state->sp ? PART_CUDA_CPU : PART_RUNNING);
 }
 
+/* What the thread, which is off the CPU, has been waiting for. */
+static __always_inline void charge_off(struct thread_state *state, u64 now)
+{
+    if (state->sp) {
+        charge(state, now, PART_CUDA_BLOCKED);
+        return;
+    }
+    if (state->woken)
+        charge(state, state->woken < now ? state->woken : now, state->off_part);
+    charge(state, now, state->woken ? PART_RUNNABLE : state->off_part);
+}
+
+/* Also called on behalf of a thread that is off the CPU when the window ends. */
+static __always_inline void off_until(struct thread_state *state, u64 now, bool in_program)
+{
+    u64 since = in_window_since(state->off_since);
+
+    now = until_window_end(now);
+    if (!window_start || now <= since)
+        return;
+    state->off_total += now - since;
+    if (in_program)
+        return;
+    state->off_charged += now - since;
+    charge_off(state, now);
+}
+
+/*
+ * The thread is on the CPU, and nobody has said so: now and then the kernel passes a
+ * switch without its tracepoint. When it came back is not known; what snapshots
+ * have told of the wait stays as it is, and the rest counts as time on the CPU.
+ * Global, so that the verifier checks it once.
+ */
+__noinline int back_unseen(struct thread_state *state)
+{
+    if (!state)
+        return 0;
+    off_until(state, peeked_until, false);
+    state->off_since = 0;
+    state->woken = 0;
+    return 0;
+}
+
 /*
  * Our uprobe programs can be preempted, and the scheduler's program then sees
  * the same thread's record. Between ledger_enter and ledger_leave it only notes
@@ -187,6 +230,8 @@ static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
     u64 off = *(volatile u64 *)&state->off_total;
 
     change_begin(state);
+    if (state->off_since)
+        back_unseen(state);
     now = change_time(now);
     if (now < state->mark)
         return state->mark;
@@ -198,18 +243,6 @@ static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
 static __always_inline void ledger_leave(struct thread_state *state)
 {
     change_end(state);
-}
-
-/* What the thread, which is off the CPU, has been waiting for. */
-static __always_inline void charge_off(struct thread_state *state, u64 now)
-{
-    if (state->sp) {
-        charge(state, now, PART_CUDA_BLOCKED);
-        return;
-    }
-    if (state->woken)
-        charge(state, state->woken < now ? state->woken : now, state->off_part);
-    charge(state, now, state->woken ? PART_RUNNABLE : state->off_part);
 }
 
 /* The clocks of two processors, and of the agent, may differ by a little. */
@@ -228,6 +261,8 @@ static __always_inline void switched_out(struct thread_state *state, struct task
         change_begin(state);
     now = switch_time();
     if (!in_program) {
+        if (state->off_since)
+            back_unseen(state);
         charge_on(state, now, state->off_total - state->off_charged);
         state->off_part = off_cpu_part(task, preempted);
     }
@@ -235,21 +270,6 @@ static __always_inline void switched_out(struct thread_state *state, struct task
     state->off_since = now;
     if (!in_program)
         change_end(state);
-}
-
-/* Also called on behalf of a thread that is off the CPU when the window ends. */
-static __always_inline void off_until(struct thread_state *state, u64 now, bool in_program)
-{
-    u64 since = in_window_since(state->off_since);
-
-    now = until_window_end(now);
-    if (!window_start || now <= since)
-        return;
-    state->off_total += now - since;
-    if (in_program)
-        return;
-    state->off_charged += now - since;
-    charge_off(state, now);
 }
 
 static __always_inline void switched_in(struct thread_state *state)
