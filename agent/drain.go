@@ -371,6 +371,7 @@ func (d *drain) call(key bpf.ProbeCallKey, row *bpf.ProbeCallRow) recording.Call
 		Region:      d.regions.path(key.Region),
 		Count:       row.Count, Errors: row.Errors, WallNS: row.Wall, CPUNS: row.Cpu, Bytes: row.Bytes,
 		MinNS: row.Min, MaxNS: row.Max, Hist: row.Hist, Samples: d.rowSamples[key],
+		GILWaitCausedNS: row.GilWait,
 	}
 }
 

@@ -273,6 +273,7 @@ func plus(a, b recording.Parts) recording.Parts {
 // nanoseconds: times of CLOCK_MONOTONIC, then durations.
 type gilWait struct {
 	Entered, Waits, Put, Got uint64 // of the thread in Queue.get
+	Held                     uint64 // by the calls that held the lock, and around them
 	Overlap                  uint64 // of beats that did not come with calls that held the lock
 	GapCPU                   uint64 `json:"gap_cpu"` // used by the beating thread meanwhile
 	Wait, Switches           uint64 // of the beating thread: on a run queue; off the CPU, how often
@@ -299,6 +300,7 @@ func TestCaseC22GILWait(t *testing.T) {
 			expectNoLosses(t, got)
 			expectHolder(t, got, p.Truth(), rounds)
 			expectBeat(t, onlySpan(t, got, "beat").Parts, measured)
+			expectHolderCauses(t, got, onlySpan(t, got, "beat").Parts, measured)
 			expectQueue(t, onlySpan(t, got, "queue").Parts, measured)
 		})
 	}
@@ -360,6 +362,38 @@ func expectBeat(t *testing.T, p recording.Parts, measured gilWait) {
 		if name != "gil_wait" && part != 0 {
 			t.Errorf("blocked, %s: %d ns", name, part)
 		}
+	}
+}
+
+// expectHolderCauses checks how much of the waiting is put down to the calls that
+// keep the lock: what the thread that wants it waited in them, and not more than
+// all threads waited.
+func expectHolderCauses(t *testing.T, r *recording.Recording, beat recording.Parts, measured gilWait) {
+	t.Helper()
+	caused, waited := gilWaitCaused(r), gilWaits(r)
+	var wall, all, most uint64
+	for _, c := range r.Calls {
+		if c.GIL == recording.GILHeld {
+			if strings.Join(r.Paths[c.Path].Names, "/") == "forward" {
+				wall += c.WallNS
+			}
+		} else if c.GILWaitCausedNS != 0 {
+			t.Errorf("a call that did not hold the lock has caused %d ns of waiting", c.GILWaitCausedNS)
+		}
+	}
+	for stage := range caused {
+		all += caused[stage]
+	}
+	for stage := range waited {
+		most += waited[stage]
+	}
+	if all > most {
+		t.Errorf("calls have caused %d ns of waiting, threads have waited %d", all, most)
+	}
+	around := measured.Held - min(wall, measured.Held) // the lock was kept there, too
+	slack := slack(measured.Switches, sum(beat))
+	if caused["forward"]+beat.RunnableNS+measured.GapCPU+around+slack < measured.Overlap {
+		t.Errorf("the calls have caused %d ns of waiting, by the waiting thread's own clock %d; its parts: %+v", caused["forward"], measured.Overlap, beat)
 	}
 }
 

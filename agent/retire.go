@@ -204,6 +204,7 @@ func addCallRow(to, from *bpf.ProbeCallRow) {
 	to.Wall += from.Wall
 	to.Cpu += from.Cpu
 	to.Bytes += from.Bytes
+	to.GilWait += from.GilWait
 	to.Min, to.Max = min(to.Min, from.Min), max(to.Max, from.Max)
 	addTo(to.Hist[:], from.Hist[:])
 }

@@ -193,8 +193,8 @@ func (r *sampleReader) add(row bpf.ProbeCallKey, stack int, s *bpf.ProbePythonSa
 	}
 	weight := uint64(s.Weight)
 	addSample(sum, &recording.Sample{
-		Count: 1, WallNS: s.Wall, CPUNS: s.Cpu,
-		ForCount: weight, ForWallNS: weight * s.Wall, ForCPUNS: weight * s.Cpu,
+		Count: 1, WallNS: s.Wall, CPUNS: s.Cpu, GILWaitCausedNS: s.GilWait,
+		ForCount: weight, ForWallNS: weight * s.Wall, ForCPUNS: weight * s.Cpu, ForGILWaitCausedNS: weight * s.GilWait,
 	})
 }
 
@@ -337,6 +337,8 @@ func addSample(sum, s *recording.Sample) {
 	sum.ForCount += s.ForCount
 	sum.ForWallNS += s.ForWallNS
 	sum.ForCPUNS += s.ForCPUNS
+	sum.GILWaitCausedNS += s.GILWaitCausedNS
+	sum.ForGILWaitCausedNS += s.ForGILWaitCausedNS
 }
 
 // pythonTable collects the Python functions and stacks of a Recording.

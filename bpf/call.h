@@ -94,7 +94,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state = thread_get(task);
-    u64 sp = PT_REGS_SP(ctx), cookie;
+    u64 sp = PT_REGS_SP(ctx), cookie, waits = 0;
 
     if (!state) {
         count(COUNT_ENTERED);
@@ -115,7 +115,11 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     state->path = attributed_path(state, &state->attribution);
     state->call_region = state->region;
     debt_enter(ctx, state, cookie);
+    if (state->gil == GIL_HELD)
+        waits = gil_waits;
     state->begin = ledger_enter(state, bpf_ktime_get_ns());
+    if (state->gil == GIL_HELD)
+        gil_held_begin(waits, state->begin);
     state->sp = sp;
     state->off_base = state->off_charged;
     ledger_leave(state);
@@ -134,16 +138,17 @@ static __always_inline struct call_row *call_row(struct thread_state *state, u64
 }
 
 /* A row belongs to one thread, so it is written without atomics. */
-static __always_inline void call_row_add(struct call_row *row, u64 wall, u64 off, u64 size,
-                                         bool failed)
+static __always_inline void call_row_add(struct call_row *row, struct thread_state *state, u64 wall,
+                                         u64 off, bool failed)
 {
     row->count++;
     row->wall += wall;
     row->cpu += wall - off;
+    row->gil_wait += state->gil_wait;
     if (failed)
         row->errors++;
     else
-        row->bytes += size;
+        row->bytes += state->size;
     if (wall < row->min)
         row->min = wall;
     if (wall > row->max)
@@ -163,12 +168,13 @@ static __always_inline u32 call_count(struct pt_regs *ctx, struct thread_state *
 {
     struct call_row *row;
 
+    state->gil_wait = state->gil == GIL_HELD ? gil_held_end(state->begin + wall) : 0;
     ledger_call(state, wall - off, off);
     /* The kernel has put the return address back: the caller is known without
      * reading the stack. */
     row = call_row(state, PT_REGS_IP(ctx));
     if (row)
-        call_row_add(row, wall, off, state->size, call_failed(ctx));
+        call_row_add(row, state, wall, off, call_failed(ctx));
     else
         count(LOST_ROW);
     debt_leave(state, wall, call_failed(ctx));

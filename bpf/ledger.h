@@ -17,6 +17,7 @@
 #ifndef STAGEPROF_LEDGER_H
 #define STAGEPROF_LEDGER_H
 
+#include "gilwait.h"
 #include "offcpu.h"
 #include "thread.h"
 #include "timeline.h"
@@ -265,6 +266,7 @@ static __always_inline void switched_out(struct thread_state *state, struct task
             back_unseen(state);
         charge_on(state, now, state->off_total - state->off_charged);
         state->off_part = off_cpu_part(task, preempted);
+        gil_wait_begin(state, now);
     }
     state->woken = 0;
     state->off_since = now;
@@ -283,6 +285,7 @@ static __always_inline void switched_in(struct thread_state *state)
         change_begin(state);
     now = switch_time();
     off_until(state, now, in_program);
+    gil_wait_end(state, now);
     if (timeline && !state->ended)
         timeline_off(state, now, in_program);
     state->off_since = 0;
@@ -300,6 +303,7 @@ static __always_inline void woken_up(struct thread_state *state)
     if (!in_program)
         change_begin(state);
     state->woken = switch_time();
+    gil_wait_end(state, state->woken);
     if (!in_program)
         change_end(state);
 }

@@ -291,6 +291,7 @@ static __always_inline void python_take(struct task_struct *task, struct thread_
     p->sample.call = call_key(state, caller);
     p->sample.wall = wall;
     p->sample.cpu = cpu;
+    p->sample.gil_wait = state->gil_wait;
     p->sample.weight = weight;
     if (python_frames(p, thread_pointer(task)))
         count(LOST_SAMPLE_READ);

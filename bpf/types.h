@@ -351,11 +351,12 @@ struct call_row {
     u64 wall;
     u64 cpu;
     u64 bytes;
+    u64 gil_wait; /* of other threads meanwhile, if the GIL was held */
     u64 min;
     u64 max;
     u64 hist[HIST_BUCKETS];
 };
-_Static_assert(sizeof(struct call_row) == 56 + 8 * HIST_BUCKETS, "call_row");
+_Static_assert(sizeof(struct call_row) == 64 + 8 * HIST_BUCKETS, "call_row");
 
 /* One Python frame as it was in the target. The words of its code object tell
  * later whether that is still the same one. */
@@ -377,13 +378,14 @@ struct python_sample {
     struct call_key call;
     u64 wall;
     u64 cpu;
+    u64 gil_wait; /* as in its row */
     u32 weight;
     u32 cut; /* there were more frames */
     u32 frames_len;
     u32 pad;
     struct python_frame frames[PYTHON_FRAMES]; /* innermost first */
 };
-_Static_assert(sizeof(struct python_sample) == 56 + 56 * PYTHON_FRAMES, "python_sample");
+_Static_assert(sizeof(struct python_sample) == 64 + 56 * PYTHON_FRAMES, "python_sample");
 
 /* A walk through all thread states. It is kept in memory, of whose contents the
  * verifier knows nothing, so that one round of the loop looks like the others. */
@@ -775,6 +777,7 @@ struct thread_state {
     u64 begin;    /* of the call */
     u64 off_base; /* off_charged at entry */
     u64 size;
+    u64 gil_wait; /* what the call has caused of it, set at its end */
     u32 path;
     u16 symbol;
     u8 gil;
@@ -797,6 +800,8 @@ struct thread_state {
     u32 calls_len;   /* used entries of calls */
     u32 changes;     /* odd while one of our programs is changing this record */
     u32 ended;       /* enum thread_end: somebody accounts for its end */
+    u32 gil_waiting; /* it is counted among those who wait for the GIL */
+    u32 pad;
 
     u64 region_since;        /* mark when the regions that are open, or the stage, changed */
     u64 region_parts[PARTS]; /* what was charged since then */

@@ -225,8 +225,8 @@ func addCalls(to, from *recording.Call) {
 	to.Samples = slices.Concat(to.Samples, from.Samples)
 }
 
-func callSums(c *recording.Call) [5]*uint64 {
-	return [5]*uint64{&c.Count, &c.Errors, &c.WallNS, &c.CPUNS, &c.Bytes}
+func callSums(c *recording.Call) [6]*uint64 {
+	return [6]*uint64{&c.Count, &c.Errors, &c.WallNS, &c.CPUNS, &c.Bytes, &c.GILWaitCausedNS}
 }
 
 func subtractCall(to, from *recording.Call) error {

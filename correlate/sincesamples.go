@@ -39,8 +39,11 @@ func (d *interval) subtractSamples(to *recording.Call, from *recording.Call) {
 // subtractSample leaves in before what it could not subtract: a stack may have
 // been sampled in several rows that became one.
 func subtractSample(to, before *recording.Sample) {
-	sums := func(s *recording.Sample) [6]*uint64 {
-		return [6]*uint64{&s.Count, &s.WallNS, &s.CPUNS, &s.ForCount, &s.ForWallNS, &s.ForCPUNS}
+	sums := func(s *recording.Sample) [8]*uint64 {
+		return [8]*uint64{
+			&s.Count, &s.WallNS, &s.CPUNS, &s.GILWaitCausedNS,
+			&s.ForCount, &s.ForWallNS, &s.ForCPUNS, &s.ForGILWaitCausedNS,
+		}
 	}
 	for i, sum := range sums(to) {
 		n := min(*sum, *sums(before)[i])

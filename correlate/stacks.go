@@ -19,6 +19,8 @@ type Stack struct {
 	Bytes   uint64
 	WallNS  uint64
 	CPUNS   uint64
+
+	GILWaitCausedNS uint64
 }
 
 // Known reports whether the stack is one of the Recording's.
@@ -41,6 +43,7 @@ func (s *Stack) add(o *Stack) {
 	s.Bytes = add(s.Bytes, o.Bytes)
 	s.WallNS = add(s.WallNS, o.WallNS)
 	s.CPUNS = add(s.CPUNS, o.CPUNS)
+	s.GILWaitCausedNS = add(s.GILWaitCausedNS, o.GILWaitCausedNS)
 }
 
 // noStack is the Stack of rows without samples.
@@ -51,25 +54,30 @@ const noStack = -1
 func divideTotal(t *Total, samples []recording.Sample, biasNS float64) []Stack {
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s recording.Sample) bool { return s.Count == 0 })
 	if len(samples) == 0 {
-		return []Stack{{Stack: noStack, Count: t.Count, Errors: t.Errors, Bytes: t.Bytes, WallNS: t.WallNS, CPUNS: t.CPUNS}}
+		return []Stack{{
+			Stack: noStack, Count: t.Count, Errors: t.Errors, Bytes: t.Bytes, WallNS: t.WallNS, CPUNS: t.CPUNS,
+			GILWaitCausedNS: t.GILWaitCausedNS,
+		}}
 	}
 	n := len(samples)
-	var calls, running, waiting shares
+	var calls, running, waiting, caused shares
 	for i := range samples {
 		s := &samples[i]
 		calls.add(s.Count, s.ForCount)
 		cpu, forCPU := unbiased(s.CPUNS, s.Count, biasNS), unbiased(s.ForCPUNS, s.ForCount, biasNS)
 		running.add(cpu, forCPU)
 		waiting.add(s.WallNS-min(s.CPUNS, s.WallNS), s.ForWallNS-min(s.ForCPUNS, s.ForWallNS))
+		caused.add(s.GILWaitCausedNS, s.ForGILWaitCausedNS)
 	}
 	count, errors, size := calls.of(t.Count), split(t.Errors, calls.estimated), split(t.Bytes, calls.estimated)
 	// On the CPU and off it apart: so no part's CPU time exceeds its wall time.
 	cpu, blocked := running.of(t.CPUNS), waiting.of(t.BlockedNS())
+	gilWait := caused.of(t.GILWaitCausedNS)
 	stacks := make([]Stack, n)
 	for i, s := range samples {
 		stacks[i] = Stack{
 			Stack: s.Stack, Samples: s.Count, Count: count[i], Errors: errors[i], Bytes: size[i],
-			WallNS: add(cpu[i], blocked[i]), CPUNS: cpu[i],
+			WallNS: add(cpu[i], blocked[i]), CPUNS: cpu[i], GILWaitCausedNS: gilWait[i],
 		}
 	}
 	return withoutEmpty(stacks)

@@ -21,6 +21,8 @@ type Total struct {
 	MinNS     uint64 // shortest call
 	MaxNS     uint64 // longest call
 	Hist      recording.Hist
+
+	GILWaitCausedNS uint64 // of other threads, while these calls had the GIL held
 }
 
 // MeanNS is the mean wall time of a call, 0 without calls.
@@ -108,6 +110,8 @@ func corrected(c *recording.Call, biasNS float64) Total {
 		MinNS:     c.MinNS - min(each, c.MinNS),
 		MaxNS:     c.MaxNS - min(each, c.MaxNS),
 		Hist:      c.Hist,
+
+		GILWaitCausedNS: c.GILWaitCausedNS,
 	}
 }
 
@@ -139,6 +143,7 @@ func (t *Total) add(o *Total) {
 	t.Bytes = add(t.Bytes, o.Bytes)
 	t.RawWallNS = add(t.RawWallNS, o.RawWallNS)
 	t.RawCPUNS = add(t.RawCPUNS, o.RawCPUNS)
+	t.GILWaitCausedNS = add(t.GILWaitCausedNS, o.GILWaitCausedNS)
 	addHist(&t.Hist, &o.Hist)
 }
 

@@ -242,6 +242,11 @@ type Call struct {
 	MaxNS       uint64      `json:"max_ns"`
 	Hist        Hist        `json:"hist"`
 	Samples     []Sample    `json:"samples,omitempty"` // in no particular order, one for each stack
+
+	// GILWaitCausedNS is how long other threads waited for the GIL while calls of
+	// the row had it held, summed over these threads. It is a part of their
+	// Parts.GILWaitNS; no wait is counted for two calls.
+	GILWaitCausedNS uint64 `json:"gil_wait_caused_ns,omitempty"`
 }
 
 // Sample is what is known of those calls of a row that were made from one
@@ -256,6 +261,9 @@ type Sample struct {
 	ForCount  uint64 `json:"for_count"` // the calls that they stand for
 	ForWallNS uint64 `json:"for_wall_ns"`
 	ForCPUNS  uint64 `json:"for_cpu_ns"`
+
+	GILWaitCausedNS    uint64 `json:"gil_wait_caused_ns,omitempty"`
+	ForGILWaitCausedNS uint64 `json:"for_gil_wait_caused_ns,omitempty"`
 }
 
 // PythonFunction is one Python function.

@@ -78,6 +78,8 @@ type jsonStack struct {
 	Bytes   uint64      `json:"bytes"`
 	WallNS  uint64      `json:"wall_ns"`
 	CPUNS   uint64      `json:"cpu_ns"`
+
+	GILWaitCausedNS uint64 `json:"gil_wait_caused_ns,omitempty"`
 }
 
 type jsonFrame struct {
@@ -98,6 +100,8 @@ type jsonTotal struct {
 	MaxNS     *uint64 `json:"max_ns"`
 	P50NS     *uint64 `json:"p50_ns"`
 	P99NS     *uint64 `json:"p99_ns"`
+
+	GILWaitCausedNS uint64 `json:"gil_wait_caused_ns,omitempty"`
 }
 
 type jsonSum struct {
@@ -324,6 +328,7 @@ func stacksOf(r *recording.Recording, stacks []correlate.Stack) []jsonStack {
 	for _, s := range stacks {
 		j := jsonStack{
 			Samples: s.Samples, Count: s.Count, Errors: s.Errors, Bytes: s.Bytes, WallNS: s.WallNS, CPUNS: s.CPUNS,
+			GILWaitCausedNS: s.GILWaitCausedNS,
 		}
 		if s.Known() {
 			stack := &r.PythonStacks[s.Stack]
@@ -344,6 +349,7 @@ func totalOf(t *correlate.Total) jsonTotal {
 		RawWallNS: t.RawWallNS, RawCPUNS: t.RawCPUNS,
 		MinNS: known(t.MinNS, t.Count > 0), MaxNS: known(t.MaxNS, t.Count > 0),
 		P50NS: known(t.Quantile(0.5)), P99NS: known(t.Quantile(0.99)),
+		GILWaitCausedNS: t.GILWaitCausedNS,
 	}
 }
 

@@ -53,11 +53,17 @@
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
+//   python FILE HOME      loads a libpython and starts its interpreter: nobody has the GIL then
+//   hold, release         the GIL
+//   lend FILE             as pause, but gives the GIL up inside, and takes it back before the end
+//   sleep-at ADDRESS MS   sleeps for so long in a futex there, as threads do that wait for a lock
 // and what streams.h says.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <locale.h>
 #include <pthread.h>
@@ -88,6 +94,7 @@ struct puppet {
     pthread_mutex_t lock;
     pthread_cond_t change;
     const char *order; // null: waiting for one
+    char line[LINE];   // of a long order: others are read meanwhile
     bool gone;
 };
 
@@ -105,6 +112,14 @@ static struct {
 } markers;
 
 static CUresult (*second_query)(int *);
+
+static struct {
+    void (*initialize)(int);
+    int (*ensure)(void);
+    void (*release)(int);
+    void *(*save_thread)(void);
+    void (*restore_thread)(void *);
+} python;
 
 static struct {
     int (*push)(const char *);
@@ -536,6 +551,57 @@ static void call_function(const char *arguments) {
     function(number, launch_once);
 }
 
+// FILE HOME
+static void start_python(const char *arguments) {
+    char path[LINE], home[LINE];
+    if (sscanf(arguments, "%4351s %4351s", path, home) != 2)
+        tester_fail("python: a library and a folder are needed, not \"%s\"", arguments);
+    setenv("PYTHONHOME", home, 1);
+    setenv("PYTHON_GIL", "1", 1); // also where it could do without
+    void *library = open_library(path);
+    *(void **)&python.initialize = dlsym(library, "Py_InitializeEx");
+    *(void **)&python.ensure = dlsym(library, "PyGILState_Ensure");
+    *(void **)&python.release = dlsym(library, "PyGILState_Release");
+    *(void **)&python.save_thread = dlsym(library, "PyEval_SaveThread");
+    *(void **)&python.restore_thread = dlsym(library, "PyEval_RestoreThread");
+    python.initialize(0);
+    python.save_thread();
+}
+
+static __thread int gil_state;
+
+static void hold(void) {
+    gil_state = python.ensure();
+}
+
+static void release(void) {
+    python.release(gil_state);
+}
+
+static void lend_inside(void) {
+    void *thread = python.save_thread();
+    wait_inside();
+    python.restore_thread(thread);
+}
+
+static void lend(const char *file) {
+    paused_for = file;
+    cu.simcuda_set_hook(lend_inside);
+    MUST(cu.cuStreamQuery(NULL), 0);
+}
+
+// ADDRESS MS
+static void sleep_at(const char *arguments) {
+    uint32_t *word;
+    long ms;
+    if (sscanf(arguments, "%p %ld", (void **)&word, &ms) != 2)
+        tester_fail("sleep-at: an address and a number are needed, not \"%s\"", arguments);
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    if (syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, *word, &time, NULL, 0) != -1 ||
+        errno != ETIMEDOUT)
+        tester_fail("sleeping in a futex: %m");
+}
+
 // Handing over: the thread sleeps while it has no order, the first thread while it has one.
 
 static void set_order(struct puppet *p, const char *order) {
@@ -633,6 +699,11 @@ static void obey(const char *order) {
         {"semaphores", semaphores, NULL},
         {"library", NULL, open_functions},
         {"call", NULL, call_function},
+        {"python", NULL, start_python},
+        {"hold", hold, NULL},
+        {"release", release, NULL},
+        {"lend", NULL, lend},
+        {"sleep-at", NULL, sleep_at},
     };
     size_t length = strcspn(order, " ");
     const char *argument = order + length + (order[length] == ' ');
@@ -677,14 +748,18 @@ static struct puppet *find(const char *name) {
 
 // Whether a thread does not come back soon from what it was told.
 static bool is_long(const char *order) {
-    return !strcmp(order, "hang") || !strcmp(order, "exec") || !strncmp(order, "pause ", 6);
+    static const char *const orders[] = {"hang", "exec", "pause", "lend", "sleep-at"};
+    size_t length = strcspn(order, " ");
+    for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++)
+        if (strlen(orders[i]) == length && !strncmp(order, orders[i], length))
+            return true;
+    return false;
 }
 
 static void hand_over(struct puppet *p, const char *order) {
-    static char copy[LINE]; // the line is read over while a thread is at a long order
     await_obedience(p);
     if (is_long(order))
-        order = strcpy(copy, order);
+        order = strcpy(p->line, order);
     set_order(p, order);
     if (!strcmp(order, "exit") || !strcmp(order, "leave")) {
         pthread_join(p->thread, NULL);
