@@ -154,6 +154,7 @@ var groupColumns = []GroupColumn{
 	{Name: "max", value: func(t *Total) uint64 { return t.MaxNS }},
 	{Name: "bytes", value: func(t *Total) uint64 { return t.Bytes }},
 	{Name: "errors", value: func(t *Total) uint64 { return t.Errors }},
+	{Name: "caused", value: func(t *Total) uint64 { return t.GILWaitCausedNS }},
 }
 
 // GroupColumnNames are the names of the numbers that groups can be sorted by.

@@ -40,13 +40,14 @@ func TestDividedTotalsSumUp(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	number := func() uint64 { return rng.Uint64() >> rng.IntN(64) }
 	for range 5000 {
-		total := Total{Count: max(number(), 1), Errors: number(), Bytes: number(), WallNS: number()}
+		total := Total{Count: max(number(), 1), Errors: number(), Bytes: number(), WallNS: number(), GILWaitCausedNS: number()}
 		total.CPUNS = total.WallNS >> rng.IntN(64)
 		var samples []recording.Sample
 		for i := range rng.IntN(6) {
 			samples = append(samples, recording.Sample{
 				Stack: i, Count: number(), WallNS: number(), CPUNS: number(),
 				ForCount: number(), ForWallNS: number(), ForCPUNS: number(),
+				GILWaitCausedNS: number(), ForGILWaitCausedNS: number(),
 			})
 		}
 		var sum Stack
@@ -59,8 +60,13 @@ func TestDividedTotalsSumUp(t *testing.T) {
 			sum.Bytes += part.Bytes
 			sum.WallNS += part.WallNS
 			sum.CPUNS += part.CPUNS
+			sum.GILWaitCausedNS += part.GILWaitCausedNS
 		}
-		if sum != (Stack{Count: total.Count, Errors: total.Errors, Bytes: total.Bytes, WallNS: total.WallNS, CPUNS: total.CPUNS}) {
+		want := Stack{
+			Count: total.Count, Errors: total.Errors, Bytes: total.Bytes, WallNS: total.WallNS, CPUNS: total.CPUNS,
+			GILWaitCausedNS: total.GILWaitCausedNS,
+		}
+		if sum != want {
 			t.Fatalf("the parts sum to %+v, the total is %+v", sum, total)
 		}
 	}

@@ -16,7 +16,8 @@
 //	GIL ...   CUDA by the state of the GIL at call entry
 //	CALLS     number of those calls
 //
-// The line below names the calls that cost most. A stage that has others
+// The line below names the calls that cost most. Behind "GIL held" stands how
+// long other threads waited for the lock in these calls. A stage that has others
 // inside it is followed by a row "(itself)": what is left without them. So the
 // rows of one level add up to the row above. Where a value is not known there
 // is a "-": it is missing, not 0. A row "+ autograd" or "+ process" shows calls
@@ -89,11 +90,12 @@
 //	              <total>, stacks}]: every call is in exactly one of them; stage_path
 //	              is "" outside any stage
 //	    stacks    null when no Python stack was read, else [{frames: [{function, file,
-//	              line}], cut, samples, count, errors, bytes, wall_ns, cpu_ns}]: the
-//	              parts of the total by Python stack, innermost frame first; cut when
-//	              there were more outer frames. An estimate from so many samples that
-//	              sums to the total. frames is [] where the thread ran no Python and
-//	              null for what is of rows without a sample
+//	              line}], cut, samples, count, errors, bytes, wall_ns, cpu_ns,
+//	              gil_wait_caused_ns}]: the parts of the total by Python stack,
+//	              innermost frame first; cut when there were more outer frames. An
+//	              estimate from so many samples that sums to the total. frames is []
+//	              where the thread ran no Python and null for what is of rows without
+//	              a sample
 //	stages        [{stage_path, names, process, python_function, spans, calls,
 //	              calls_within, adopted, threads, parts, parts_within, parts_by_region,
 //	              iterations}], parents before children; a python_function has calls and no time
@@ -169,7 +171,9 @@
 //	warnings      [text]
 //
 //	<total>       count, errors, wall_ns, cpu_ns, bytes, raw_wall_ns, raw_cpu_ns,
-//	              min_ns, max_ns, p50_ns, p99_ns
+//	              min_ns, max_ns, p50_ns, p99_ns, gil_wait_caused_ns: how long other
+//	              threads waited for the GIL while these calls had it held; left out
+//	              if 0, here and in stacks
 //	<breakdown>   {<total>, share, gil: {state: <total>}, symbols: {name: {<total>,
 //	              gil: {state: <total>}}}, apis: the same by api}
 //	<parts>       {name: ns}, null when nothing is known of them. They sum to the wall

@@ -30,7 +30,8 @@ func groupGrid(g *correlate.Groups) *grid {
 		gridColumn{title: "ON CPU", key: "cpu_ns"}, gridColumn{title: "MEAN", key: "mean_ns"},
 		gridColumn{title: "~P50", key: "p50_ns"}, gridColumn{title: "~P99", key: "p99_ns"}, gridColumn{title: "MAX", key: "max_ns"},
 		gridColumn{title: "BYTES", key: "bytes", raw: g.Shown.Bytes == 0},
-		gridColumn{title: "ERRORS", key: "errors", raw: g.Shown.Errors == 0})
+		gridColumn{title: "ERRORS", key: "errors", raw: g.Shown.Errors == 0},
+		gridColumn{title: "GIL WAIT CAUSED", key: "gil_wait_caused_ns", raw: g.Shown.GILWaitCausedNS == 0})
 	for i := range g.List {
 		table.rows = append(table.rows, gridRow{cells: groupCells(g, &g.List[i])})
 	}
@@ -49,7 +50,7 @@ func groupCells(g *correlate.Groups, group *correlate.Group) []gridCell {
 	return append(cells,
 		countCell(group.Count), durationCell(group.WallNS), share, durationCell(group.CPUNS), durationCell(group.MeanNS()),
 		quantileCell(&group.Total, 0.5), quantileCell(&group.Total, 0.99), durationCell(group.MaxNS),
-		gridCell{size(group.Bytes), group.Bytes}, countCell(group.Errors))
+		gridCell{size(group.Bytes), group.Bytes}, countCell(group.Errors), durationCell(group.GILWaitCausedNS))
 }
 
 func quantileCell(t *correlate.Total, q float64) gridCell {

@@ -114,8 +114,16 @@ func (t *text) writePythonNotes() {
 	for i := range t.ledger.Threads {
 		waited += partOf(t.ledger.Threads[i].Parts, correlate.PartGILWait)
 	}
-	note(fmt.Sprintf("While a call has the GIL held, other threads can't run Python: %s in calls like that, and %s of all threads' time waiting for the GIL.",
-		duration(held.WallNS), duration(waited)))
+	note(fmt.Sprintf("While a call has the GIL held, other threads can't run Python: %s in calls like that, and %s of all threads' time waiting for the GIL%s.",
+		duration(held.WallNS), duration(waited), causedPart(&held)))
+}
+
+// causedPart says which part of the waiting was for calls that held the GIL.
+func causedPart(held *correlate.Total) string {
+	if held.GILWaitCausedNS == 0 {
+		return ""
+	}
+	return ", of which " + duration(held.GILWaitCausedNS) + " for these calls"
 }
 
 func partOf(p *correlate.Partition, kind correlate.PartKind) (ns uint64) {

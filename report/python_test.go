@@ -35,6 +35,7 @@ func pythonRecording() *recording.Recording {
 		c.Caller = b.Frame(0, uint64(0x1000+line), "")
 		if line == 9 {
 			c.GIL = recording.GILHeld
+			c.GILWaitCausedNS = 25_000_000
 		}
 		c.Samples = []recording.Sample{{Stack: line, Count: 4, WallNS: 4 * uint64(wall), ForCount: 10, ForWallNS: 10 * uint64(wall)}}
 	}
@@ -57,8 +58,8 @@ func TestPythonTable(t *testing.T) {
 	}
 	joined := strings.Join(got, "\n")
 	for _, part := range []string{
-		"pkg/__init__.py:29 Loop.run", "10.0 ms         0   10.0 ms", "GIL held",
-		"3 more lines: 30 calls, 90.0 ms",
+		"pkg/__init__.py:29 Loop.run", "10.0 ms         0   10.0 ms",
+		"cuStreamSynchronize 10.0 ms ×10 GIL held, others waited 25.0 ms", "3 more lines: 30 calls, 90.0 ms",
 	} {
 		if !strings.Contains(joined, part) {
 			t.Errorf("there is no %q in\n%s", part, joined)
@@ -95,7 +96,7 @@ func TestPythonJSON(t *testing.T) {
 				{"launch", "/opt/venv/lib/python3.11/site-packages/helper/__init__.py", 5},
 				{"Loop.run", "/job/pkg/__init__.py", 29}, {"main", "/job/train.py", 60},
 			},
-			Samples: 4, Count: 10, WallNS: 10_000_000,
+			Samples: 4, Count: 10, WallNS: 10_000_000, GILWaitCausedNS: 25_000_000,
 		}}
 		if diff := cmp.Diff(want, c.Stacks); diff != "" {
 			t.Errorf("-want +got: %s", diff)

@@ -186,11 +186,19 @@ func (t *text) symbolNotes(b *correlate.Breakdown) (notes []string) {
 		s := &b.Symbols[i]
 		note := printable(s.Name) + " " + duration(s.WallNS) + " ×" + count(s.Count)
 		if held := s.GIL[recording.GILHeld]; held.WallNS > s.WallNS/2 {
-			note += " GIL held"
+			note += " GIL held" + causedNote(&held)
 		}
 		notes = append(notes, note)
 	}
 	return notes
+}
+
+// causedNote is what follows "held" of calls that others waited for the GIL in.
+func causedNote(held *correlate.Total) string {
+	if held.GILWaitCausedNS == 0 {
+		return ""
+	}
+	return ", others waited " + duration(held.GILWaitCausedNS)
 }
 
 // writeStageNotes explains what of the table is not clear by itself, and only
@@ -213,6 +221,9 @@ func (t *text) writeStageNotes() {
 	}
 	if partial {
 		note("+n: spans that the edge of the recording cut; they count in WALL and %WALL, not in PER SPAN.")
+	}
+	if l.All.GILWaitCausedNS > 0 {
+		note("others waited: for the GIL, while these calls had it held; summed over threads.")
 	}
 	if adopted {
 		note("+ autograd, + process: calls of other threads on behalf of the stage, beside its WALL.")

@@ -59,7 +59,7 @@ func (t *text) writeSymbols() {
 // rareNotes are what is worth a look where it happens at all.
 func rareNotes(s *correlate.Sum) (notes []string) {
 	if held := s.GIL[recording.GILHeld]; held.Count > 0 {
-		notes = append(notes, fmt.Sprintf("%s with the GIL held: %s", plural(held.Count, "call"), duration(held.WallNS)))
+		notes = append(notes, fmt.Sprintf("%s with the GIL held: %s%s", plural(held.Count, "call"), duration(held.WallNS), causedNote(&held)))
 	}
 	if s.Errors > 0 {
 		notes = append(notes, plural(s.Errors, "call")+" returned an error")

@@ -86,6 +86,7 @@ func (p pipeline) targetLoop(tid int, name string, n uint64) {
 	p.calls(t, "copy_to_cpu", "cuMemcpyDtoHAsync_v2", copied, n, 90*us, 60*us).Bytes = n * 64 << 20
 	held := p.calls(t, "copy_to_cpu", "cuStreamSynchronize", copied, n, 28*ms, 1*ms)
 	held.GIL = recording.GILHeld
+	held.GILWaitCausedNS = n * uint64(21*ms)
 	p.calls(t, "queue_put", "cuEventRecord", launch, n, 4*us, 4*us)
 }
 

@@ -90,8 +90,9 @@ type adoptedData struct {
 }
 
 type totalData struct {
-	Count uint64 `json:"count"`
-	Wall  uint64 `json:"wall"`
+	Count  uint64 `json:"count"`
+	Wall   uint64 `json:"wall"`
+	Caused uint64 `json:"caused,omitempty"`
 }
 
 type callData struct {
@@ -221,7 +222,7 @@ func distributionOf(name string, d correlate.Distribution) distributionData {
 	return distributionData{name, d.MeanNS, d.P50NS, d.P99NS, d.MaxNS}
 }
 
-func totalOf(t *correlate.Total) totalData { return totalData{t.Count, t.WallNS} }
+func totalOf(t *correlate.Total) totalData { return totalData{t.Count, t.WallNS, t.GILWaitCausedNS} }
 
 func gilOf(s *correlate.Sum) map[recording.GIL]totalData {
 	states := map[recording.GIL]totalData{}
@@ -270,6 +271,7 @@ func (b *builder) callers(sites []correlate.Site) (callers []callerData) {
 		}
 		callers[i].Count += s.Count
 		callers[i].Wall += s.WallNS
+		callers[i].Caused += s.GILWaitCausedNS
 	}
 	slices.SortFunc(callers, func(x, y callerData) int {
 		return cmp.Or(cmp.Compare(y.Wall, x.Wall), strings.Compare(x.Name, y.Name))

@@ -56,5 +56,6 @@
 //
 //	<parts>       {wall, parts: [[part name, time]]}; null when nothing is known of
 //	              them. The times sum to wall
-//	gil           {state: {count, wall}}
+//	gil           {state: {count, wall, caused}}; caused, here and in callers, is how
+//	              long other threads waited for the GIL in these calls, left out if 0
 package html

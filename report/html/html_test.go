@@ -46,6 +46,7 @@ func nestedOf(n uint64) *recording.Recording {
 	held := b.Call(main, "step/copy", b.SymbolIn(1, "cuStreamSynchronize", 500), n, 4*ms, 10*time.Microsecond)
 	held.GIL, held.Caller = recording.GILHeld, b.Frame(0, 0x1234, "")
 	held.Samples = []recording.Sample{{Stack: 0, Count: 2, WallNS: uint64(8 * ms), ForCount: held.Count, ForWallNS: held.WallNS}}
+	held.GILWaitCausedNS = n * uint64(3*ms)
 	b.Call(main, "step", b.Symbol("cuMemcpyDtoHAsync_v2"), n, ms, ms/2).Bytes = 1 << 20
 	b.Call(worker, "step", b.Symbol("cuLaunchKernel"), 10*n, 10*time.Microsecond, 9*time.Microsecond).Attribution = recording.AttributionAutograd
 	b.Outside()

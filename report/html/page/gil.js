@@ -13,10 +13,15 @@ function gilSection(recording) {
   }
   content.push(gilWaiters(recording));
   return section("gil", "GIL", ...content,
-    note("GIL HELD is driver time during which no other thread could run Python. GIL WAIT is the time that threads were asleep until the lock was free, outside of driver calls."));
+    note("GIL HELD is driver time during which no other thread could run Python; OTHERS WAITED is how long these waited for the lock meanwhile. GIL WAIT is the time that threads were asleep until the lock was free, outside of driver calls."));
 }
 
 const gilTotal = (row, state) => row.gil[state] || { count: 0, wall: 0 };
+
+// othersWaited is a column of what calls with the GIL held made other threads wait for it.
+function othersWaited(calls) {
+  return timeColumn("OTHERS WAITED", (row) => calls(row).caused || 0, "how long other threads waited for the GIL in calls that held it");
+}
 
 function gilStages(recording) {
   const rows = recording.stages.filter((s) => !s.process);
@@ -24,6 +29,7 @@ function gilStages(recording) {
     nameColumn("STAGE", (s) => s.path),
     timeColumn("GIL HELD", (s) => gilTotal(s, "held").wall),
     countColumn("CALLS HELD", (s) => gilTotal(s, "held").count),
+    othersWaited((s) => gilTotal(s, "held")),
     timeColumn("GIL FREE", (s) => gilTotal(s, "free").wall),
     countColumn("CALLS FREE", (s) => gilTotal(s, "free").count),
     timeColumn("GIL WAIT", (s) => timeOf(recording, s.parts_within, "GIL WAIT")),
@@ -46,6 +52,7 @@ function heldCalls(recording) {
     countColumn("CALLS", ({ site }) => site.count),
     timeColumn("TIME", ({ site }) => site.wall),
     timeColumn("MEAN", ({ site }) => Math.round(site.wall / Math.max(1, site.count))),
+    othersWaited(({ site }) => site),
   ], "TIME");
   table.setRows(held);
   return table.element;

@@ -8,6 +8,7 @@ function pythonSection(recording) {
     nameColumn("STAGE", (line) => line.stage),
     timeColumn("CUDA", (line) => line.calls.wall),
     timeColumn("GIL HELD", (line) => gilTotal(line, "held").wall),
+    othersWaited((line) => gilTotal(line, "held")),
     countColumn("CALLS", (line) => line.calls.count),
     countColumn("SAMPLES", (line) => line.samples),
     nameColumn("MOSTLY", (line) => (line.symbols || []).slice(0, 3).map((s) => s.name).join(", "), "the driver functions called, the costliest first"),
