@@ -13,9 +13,10 @@
  * ends with its wake-up, so at any moment it is known who waits.
  *
  * The clock and the word can't be read in one moment. At a call's begin the word is
- * read first, at its end last: so what is counted has really been waited, while the
- * thread had the lock; of a wait that begins or ends between the two readings, too
- * little may be counted.
+ * read first, at its end last: of a wait that begins or ends in between, what is
+ * counted has been waited while the thread had the lock, or it is too little. Too
+ * much is only what passes between a waiter's own reading of the clock and its
+ * addition, with the scheduler's lock held.
  */
 #ifndef STAGEPROF_GILWAIT_H
 #define STAGEPROF_GILWAIT_H
@@ -27,8 +28,8 @@
 
 static volatile u64 gil_waits = 0; /* (ends - begins) << WAITERS_BITS | waiters */
 
-/* W up to which waiting was given to a call, << WAITERS_BITS. Calls with one lock
- * held can't overlap, unless one of them gives it up in a callback: then none of
+/* W up to which waiting was given to a call, << WAITERS_BITS. Calls that hold one
+ * lock can't overlap, unless one of them gives it up in a callback: then none of
  * the waiting is given to both. */
 static u64 gil_waited_given = 0;
 

@@ -96,6 +96,21 @@ func TestGroupsJSON(t *testing.T) {
 	}
 }
 
+// The column is there where calls made others wait for the GIL, and sorts.
+func TestGroupsOfCallsThatOthersWaitedFor(t *testing.T) {
+	l := correlate.Build(recordingtest.Pipeline())
+	text := func(v *View) string {
+		return written(t, func(w io.Writer) error { return v.Text(w, 0) })
+	}
+	lines := strings.Split(text(groupsBy(t, l, "", "caused", 1, "gil")), "\n")
+	if !strings.HasSuffix(lines[0], "GIL WAIT CAUSED") || !strings.HasPrefix(lines[1], "held ") || !strings.HasSuffix(lines[1], "16.6 s") {
+		t.Errorf("got %q", lines[:2])
+	}
+	if free := text(groupsBy(t, l, "gil=free", "calls", 0, "gil")); strings.Contains(free, "CAUSED") {
+		t.Errorf("nothing was caused in\n%s", free)
+	}
+}
+
 func TestTrendJSON(t *testing.T) {
 	l := correlate.Build(recordingtest.Pipeline())
 	var d jsonTrends
