@@ -83,15 +83,16 @@ type ProbeCallKey struct {
 }
 
 type ProbeCallRow struct {
-	_      structs.HostLayout
-	Count  uint64
-	Errors uint64
-	Wall   uint64
-	Cpu    uint64
-	Bytes  uint64
-	Min    uint64
-	Max    uint64
-	Hist   [32]uint64
+	_       structs.HostLayout
+	Count   uint64
+	Errors  uint64
+	Wall    uint64
+	Cpu     uint64
+	Bytes   uint64
+	GilWait uint64
+	Min     uint64
+	Max     uint64
+	Hist    [32]uint64
 }
 
 type ProbeCounter uint32
@@ -400,6 +401,7 @@ type ProbePythonSample struct {
 	Call      ProbeCallKey
 	Wall      uint64
 	Cpu       uint64
+	GilWait   uint64
 	Weight    uint32
 	Cut       uint32
 	FramesLen uint32
@@ -567,6 +569,7 @@ type ProbeSharedTypes struct {
 		}
 		Wall      uint64
 		Cpu       uint64
+		GilWait   uint64
 		Weight    uint32
 		Cut       uint32
 		FramesLen uint32
@@ -758,6 +761,7 @@ type ProbeThreadState struct {
 	Begin       uint64
 	OffBase     uint64
 	Size        uint64
+	GilWait     uint64
 	Path        uint32
 	Symbol      uint16
 	Gil         uint8
@@ -777,6 +781,8 @@ type ProbeThreadState struct {
 	CallsLen    uint32
 	Changes     uint32
 	Ended       uint32
+	GilWaiting  uint32
+	Pad         uint32
 	RegionSince uint64
 	RegionParts [11]uint64
 	Tls         uint64
