@@ -37,7 +37,11 @@ func TextOfSeveral(w io.Writer, ledgers []*correlate.Ledger, missed []string, o 
 	}
 	s.writeMissed(missed)
 	if len(ledgers) > 1 && !o.Full {
-		s.printf("\nThe tables of each process: --full, or --save and stageprof report\n")
+		one := "process"
+		if s.processes() < len(s.ledgers) {
+			one = "recording"
+		}
+		s.printf("\nThe tables of each %s: --full, or --save and stageprof report\n", one)
 	}
 	if _, err := io.WriteString(w, s.String()); err != nil {
 		return fmt.Errorf("writing report: %w", err)
@@ -93,9 +97,36 @@ func (s *several) writeHead() {
 		window += " from " + first.UTC().Format(time.DateTime) + " UTC"
 	}
 	writeItems(&s.Builder, []string{
-		"stageprof " + printable(s.ledgers[0].Source.Tool.Version), count(uint64(len(s.ledgers))) + " processes",
+		"stageprof " + printable(s.ledgers[0].Source.Tool.Version), s.subject(),
 	}, "", s.width)
 	writeItems(&s.Builder, []string{window, plural(calls, "driver call") + " took " + duration(wall) + " of host time"}, "", s.width)
+}
+
+// processes is how many processes were recorded; one may have been several times.
+func (s *several) processes() int {
+	type process struct {
+		pid     int
+		started int64
+	}
+	processes := map[process]bool{}
+	for _, l := range s.ledgers {
+		t := &l.Source.Target
+		processes[process{t.PID, t.StartTime.UnixNano()}] = true
+	}
+	return len(processes)
+}
+
+// subject says how many there are of what.
+func (s *several) subject() string {
+	recordings := count(uint64(len(s.ledgers)))
+	switch n := s.processes(); {
+	case n == len(s.ledgers):
+		return recordings + " processes"
+	case n == 1:
+		return recordings + " recordings of one process"
+	default:
+		return recordings + " recordings of " + count(uint64(n)) + " processes"
+	}
 }
 
 func (s *several) writeProcesses() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"stageprof/correlate"
 	"stageprof/recording"
@@ -39,6 +40,40 @@ func TestTextOfSeveral(t *testing.T) {
 	_, after, ok := strings.Cut(b.String(), "\ntarget_forward\n")
 	if !ok || !strings.HasPrefix(after, "  rank 1, pid 5001") || !strings.Contains(strings.SplitN(after, "\n", 2)[0], "+100%") {
 		t.Errorf("rank 1 is not the slowest in target_forward:\n%s", b.String())
+	}
+}
+
+// Recordings of one process are no processes.
+func TestTextOfOneProcessSeveralTimes(t *testing.T) {
+	for want, pids := range map[string][]int{
+		"3 processes": {1, 2, 3}, "2 recordings of one process": {1, 1}, "3 recordings of 2 processes": {1, 1, 2},
+	} {
+		var ledgers []*correlate.Ledger
+		for _, pid := range pids {
+			r := recordingtest.Pipeline()
+			r.Target.PID = pid
+			ledgers = append(ledgers, correlate.Build(r))
+		}
+		var b bytes.Buffer
+		if err := TextOfSeveral(&b, ledgers, nil, TextOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if head, _, _ := strings.Cut(b.String(), "\n"); !strings.HasSuffix(head, want) {
+			t.Errorf("processes %v: %q, want %q", pids, head, want)
+		}
+		if got := strings.Contains(b.String(), "The tables of each recording:"); got != strings.Contains(want, "recordings") {
+			t.Errorf("processes %v: the last line is of other things:\n%s", pids, b.String())
+		}
+	}
+	// The next process can have the same id.
+	first, next := recordingtest.Pipeline(), recordingtest.Pipeline()
+	next.Target.StartTime = first.Target.StartTime.Add(time.Second)
+	var b bytes.Buffer
+	if err := TextOfSeveral(&b, []*correlate.Ledger{correlate.Build(first), correlate.Build(next)}, nil, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "2 processes") {
+		t.Errorf("two incarnations are one:\n%s", b.String())
 	}
 }
 

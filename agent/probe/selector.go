@@ -44,8 +44,8 @@ func (s *Selector) add(term string) error {
 	case isKnown(term):
 		s.names[term] = true
 	default:
-		return fmt.Errorf("%w %q: nearest is %q; give default, all, one of the groups %s, or driver functions",
-			ErrSelector, term, nearest(term), joinGroups())
+		return fmt.Errorf("%w %q%s; give default, all, one of the groups %s, or driver functions",
+			ErrSelector, term, suggestion(term), joinGroups())
 	}
 	return nil
 }
@@ -83,6 +83,16 @@ func joinGroups() string {
 		names = append(names, string(g))
 	}
 	return strings.Join(names, ", ")
+}
+
+// suggestion names the nearest selectable word, if it is so near that a slip may
+// have made one of the other.
+func suggestion(name string) string {
+	word := nearest(name)
+	if distance(name, word) > max(1, len(name)/4) {
+		return ""
+	}
+	return fmt.Sprintf(": nearest is %q", word)
 }
 
 // nearest returns the selectable word with the smallest edit distance to name.

@@ -87,6 +87,16 @@ func TestSelectorSuggestsTheNearest(t *testing.T) {
 	}
 }
 
+// Nothing is suggested that nobody can have meant.
+func TestSelectorSuggestsNothingFar(t *testing.T) {
+	for _, expression := range []string{"nope", "x", "launch,python", "cudaLaunchKernelSomewhere"} {
+		_, err := probe.ParseSelector(expression)
+		if !errors.Is(err, probe.ErrSelector) || strings.Contains(err.Error(), "nearest") || !strings.Contains(err.Error(), "memory-map") {
+			t.Errorf("%q: got %v, want the groups and no suggestion", expression, err)
+		}
+	}
+}
+
 func TestSelectorRefuses(t *testing.T) {
 	for _, expression := range []string{"", ",", "launch,", ",launch", "launch,,sync", "cuLaunchKernel*", "launch sync", "cuLaunchKernel_v9",
 		"cuOccupancyMaxPotentialBlockSize"} {

@@ -46,7 +46,7 @@ func (o *outputs) open(path string) (io.Writer, error) {
 		return nil, err
 	}
 	o.files = append(o.files, out)
-	return out.file, nil
+	return out, nil
 }
 
 // serial tells the files in the making apart.
@@ -97,9 +97,29 @@ func newOutput(path string) (*output, error) {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".stageprof.%d.%d.tmp", os.Getpid(), serial.Add(1)))
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("creating the output %q: %w", path, err)
+		return nil, fmt.Errorf("creating the output %q: %w", path, cause(err))
 	}
 	return &output{path: path, temp: temp, file: file}, nil
+}
+
+// cause is an error without the name of the file in the making, which says
+// nothing to people.
+func cause(err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// Write writes to the file in the making.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.file.Write(b)
+	return n, cause(err)
 }
 
 // commit gives every file its name. After a discard it does nothing but say so.
@@ -115,7 +135,7 @@ func (o *outputs) commit() error {
 			for _, rest := range o.files[i:] {
 				rest.discard()
 			}
-			return fmt.Errorf("writing %q: %w", out.path, err)
+			return fmt.Errorf("writing %q: %w", out.path, cause(err))
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,6 +151,32 @@ func TestOutputsThatCannotBeCommitted(t *testing.T) {
 }
 
 // One file by two ways is one file, also one that does not exist yet.
+// Errors name the file that was asked for, not the one in the making.
+func TestOutputErrorsNameTheFile(t *testing.T) {
+	var o outputs
+	_, opened := o.open("/nowhere/profile")
+	full, err := o.open("/dev/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, written := full.Write([]byte("x"))
+	path := filepath.Join(t.TempDir(), "profile")
+	mustOutput(t, &o, path, "x")
+	if err := os.Remove(o.files[1].temp); err != nil {
+		t.Fatal(err)
+	}
+	committed := o.commit()
+	for want, err := range map[string]error{
+		`creating the output "/nowhere/profile": no such file or directory`: opened,
+		"no space left on device": written,
+		fmt.Sprintf(`writing %q: no such file or directory`, o.files[1].path): committed,
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestDifferentFilesSeesThroughLinks(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "link")

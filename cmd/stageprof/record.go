@@ -175,7 +175,7 @@ func (r *recorder) openFiles() error {
 	c := r.config
 	var err error
 	r.writers, err = openWriters(&r.files, profileFiles{c.Output, c.Stages, c.Spans},
-		pprofout.Options{StageFrames: c.StageFrames}, fileWriter{path: c.Save, write: writeRecording})
+		pprofout.Options{StageFrames: c.StageFrames}, fileWriter{what: "recording", path: c.Save, write: writeRecording})
 	if err != nil {
 		return err
 	}
@@ -291,9 +291,18 @@ func (r *recorder) write(ledgers []*correlate.Ledger, printTable func() error) e
 		return errAborted
 	}
 	if written == nil {
-		r.log.Info("profile written", "file", r.config.Output)
+		r.tellFiles(ledgers)
 	}
 	return errors.Join(written, printTable())
+}
+
+// tellFiles names every file that was written.
+func (r *recorder) tellFiles(ledgers []*correlate.Ledger) {
+	for _, f := range r.writers {
+		for _, name := range f.names(ledgers) {
+			r.log.Info("written", "what", f.what, "file", name)
+		}
+	}
 }
 
 // openGPU opens NVML. Without it the recording lacks the GPUs' summary only.

@@ -189,6 +189,11 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	r.signal(t, syscall.SIGINT)
 	r.wait(t, exitOK)
 	r.wantFiles(t, "ready", "saved", "spans", "stageprof.pb.gz", "stages")
+	for _, line := range []string{"what=profile file=stageprof.pb.gz", `what="profile of stages" file=stages`, "what=spans file=spans", "what=recording file=saved"} {
+		if !strings.Contains(r.stderr.String(), line+"\n") {
+			t.Errorf("stderr %q does not name a file: %s", r.stderr.String(), line)
+		}
+	}
 	table := r.wantTable(t, recording.EndInterrupt)
 
 	p.Release()

@@ -198,9 +198,18 @@ func readRecording(path string) (*recording.Recording, error) {
 
 // fileWriter fills one of the files, or one of each process.
 type fileWriter struct {
+	what  string // is in it
 	path  string
 	file  io.Writer // nil: one of each process
 	write func(io.Writer, []*correlate.Ledger) error
+}
+
+// names are those of the files.
+func (f *fileWriter) names(ledgers []*correlate.Ledger) []string {
+	if f.file != nil {
+		return []string{f.path}
+	}
+	return namesFor(f.path, ledgers)
 }
 
 // openWriters finds out that a file can't be written before any work is done.
@@ -208,13 +217,13 @@ type fileWriter struct {
 func openWriters(files *outputs, names profileFiles, options pprofout.Options, more ...fileWriter) ([]fileWriter, error) {
 	var writers []fileWriter
 	for _, f := range append([]fileWriter{
-		{path: names.Output, write: func(w io.Writer, l []*correlate.Ledger) error {
+		{what: "profile", path: names.Output, write: func(w io.Writer, l []*correlate.Ledger) error {
 			return pprofout.WriteSeveral(w, l, options)
 		}},
-		{path: names.Stages, write: func(w io.Writer, l []*correlate.Ledger) error {
+		{what: "profile of stages", path: names.Stages, write: func(w io.Writer, l []*correlate.Ledger) error {
 			return pprofout.WriteStagesOfSeveral(w, l, pprofout.Options{})
 		}},
-		{path: names.Spans, write: report.SpansOfSeveral},
+		{what: "spans", path: names.Spans, write: report.SpansOfSeveral},
 	}, more...) {
 		if f.path == "" {
 			continue
@@ -247,7 +256,7 @@ func (f *fileWriter) fill(files *outputs, ledgers []*correlate.Ledger) error {
 	if f.file != nil {
 		return f.write(f.file, ledgers)
 	}
-	for i, name := range namesFor(f.path, ledgers) {
+	for i, name := range f.names(ledgers) {
 		file, err := files.open(name)
 		if err != nil {
 			return err

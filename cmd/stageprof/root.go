@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newRootCmd() *cobra.Command {
@@ -27,9 +31,63 @@ a condition of --fail-if is met.`,
 		SilenceErrors: true, // run tells them
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{plainFlagError(err)} })
 	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTimelineCmd(), newExportCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
+	strictHelp(root)
+	strictCompletion(root)
 	return root
+}
+
+// strictHelp makes help refuse a command that does not exist; Cobra's own shows
+// the help of the command above it.
+func strictHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"}) // it is there
+	help.Args = func(_ *cobra.Command, args []string) error {
+		found, rest, err := root.Find(args)
+		if err != nil { // of a command that takes no arguments
+			return &usageError{err}
+		}
+		return noCommand(found, rest)
+	}
+}
+
+// strictCompletion makes completion refuse a shell that it does not know.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"}) // it is there
+	var shells []string
+	for _, shell := range completion.Commands() {
+		shell.Args = noArguments
+		shells = append(shells, shell.Name())
+	}
+	completion.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return &usageError{fmt.Errorf("there is no completion for %q, only for %s", args[0], list(shells))}
+	}
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// plainFlagError says in words why a value is none, where the flags' package
+// quotes the function that could not read it.
+func plainFlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &number) {
+		return err
+	}
+	flag, why := invalid.GetFlag(), "is not a number"
+	switch {
+	case errors.Is(number, strconv.ErrRange):
+		why = "is out of range"
+	case flag.Value.Type() == "bool":
+		why = "is neither true nor false"
+	case strings.HasPrefix(flag.Value.Type(), "int"), strings.HasPrefix(flag.Value.Type(), "uint"):
+		why = "is not a whole number"
+	}
+	return fmt.Errorf("--%s: %q %s", flag.Name, invalid.GetValue(), why)
 }
 
 // noCommand refuses a command that does not exist, and names those that are
@@ -45,10 +103,17 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return &usageError{err}
 }
 
-// noArguments refuses arguments that are not flags.
-func noArguments(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %q", args[0])}
+// noArguments refuses arguments that are not flags. One behind a flag that may
+// stand alone was meant as its value.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("unexpected argument %q", args[0])
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
+			err = fmt.Errorf("%w; a value of --%s is joined to it: --%s=%s", err, f.Name, f.Name, args[0])
+		}
+	})
+	return &usageError{err}
 }
