@@ -4,7 +4,7 @@ TESTER_SOURCES := $(filter-out testers/tester.c testers/streams.c,$(wildcard tes
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
 testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
-		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so
+		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so $(OUT)/testers/libcudnn.so.9
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
@@ -43,7 +43,11 @@ $(OUT)/testers/libusdt.so: testers/libusdt/libusdt.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libusdt.d -shared -o $@ $<
 
-# Named as what it imitates.
+# Named as what they imitate.
 $(OUT)/testers/libc10_cuda.so: testers/libc10_cuda/libc10_cuda.c
 	@mkdir -p $(@D) $(OBJ)/testers
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libc10_cuda.d -shared -o $@ $<
+
+$(OUT)/testers/libcudnn.so.9: testers/libcudnn/libcudnn.c
+	@mkdir -p $(@D) $(OBJ)/testers
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libcudnn.d -shared -o $@ $<
