@@ -4,7 +4,7 @@ TESTER_SOURCES := $(filter-out testers/tester.c testers/streams.c,$(wildcard tes
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
 testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
-		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so $(OUT)/testers/libcudnn.so.9
+		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so $(OUT)/testers/libcudnn.so.9 $(OUT)/testers/libnccl.so.2
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
@@ -48,6 +48,10 @@ $(OUT)/testers/libc10_cuda.so: testers/libc10_cuda/libc10_cuda.c
 	@mkdir -p $(@D) $(OBJ)/testers
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libc10_cuda.d -shared -o $@ $<
 
-$(OUT)/testers/libcudnn.so.9: testers/libcudnn/libcudnn.c
+$(OUT)/testers/libcudnn.so.9: testers/libcudnn/libcudnn.c testers/entry.h
 	@mkdir -p $(@D) $(OBJ)/testers
 	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libcudnn.d -shared -o $@ $<
+
+$(OUT)/testers/libnccl.so.2: testers/libnccl/libnccl.c testers/entry.h
+	@mkdir -p $(@D) $(OBJ)/testers
+	$(CC) $(CFLAGS) -MF $(OBJ)/testers/libnccl.d -shared -o $@ $<

@@ -3,8 +3,9 @@
 """A training loop without markers of ours: ranges.py STEPS --ready-file FILE.
 
 Its stages are what PyTorch itself announces: record_function by the script and
-by the optimizer, and an NVTX range. Prints "ready" after warming up, waits for
-FILE, trains STEPS steps, and leaves.
+by the optimizer, and an NVTX range. Two more in each step have a start and an end,
+and overlap. Prints "ready" after warming up, with the numbers that these two were
+given, waits for FILE, trains STEPS steps, and leaves.
 """
 import argparse
 import os
@@ -15,14 +16,19 @@ from torch.profiler import record_function
 
 
 def step(model, optimizer, data):
+    loading = torch.cuda.nvtx.range_start("loading")
     with record_function("step"):
         with record_function("forward"):
+            following = torch.cuda.nvtx.range_start("loading")
+            torch.cuda.nvtx.range_end(loading)
             torch.cuda.nvtx.range_push("block")
             loss = torch.tanh(data * model).sum()
             torch.cuda.nvtx.range_pop()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    torch.cuda.nvtx.range_end(following)
+    return loading, following
 
 
 def main():
@@ -34,8 +40,8 @@ def main():
     model = torch.randn(64, 64, device="cuda", requires_grad=True)
     optimizer = torch.optim.SGD([model], lr=0.1)
     data = torch.randn(64, 64, device="cuda")
-    step(model, optimizer, data)
-    print("ready", flush=True)
+    numbers = step(model, optimizer, data)
+    print("ready", *numbers, flush=True)
     while not os.path.exists(args.ready_file):
         time.sleep(0.01)
     for _ in range(args.steps):

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcudnn.so.9: functions with the names of cuDNN's public entry points, for the puppet to call:
-// each works so many times and returns. The last ones are not among those that are regions.
-#define ENTRY(name)                                                                                \
-    __attribute__((visibility("default"))) int name(long number, void (*work)(void)) {             \
-        for (; number > 0; number--)                                                               \
-            work();                                                                                \
-        return 0;                                                                                  \
-    }
+// libcudnn.so.9: functions with the names of cuDNN's public entry points. The last ones are not
+// among those that are regions.
+#include "../entry.h"
 
 ENTRY(cudnnBackendExecute)
 ENTRY(cudnnConvolutionForward)
