@@ -88,6 +88,7 @@ func TestTorchAllocatorRegions(t *testing.T) {
 				}
 			}
 			expectAllocatorRuns(t, got)
+			expectRegionParts(t, got)
 			expectAccounted(t, got)
 		})
 	}
