@@ -113,11 +113,12 @@ func (t *text) writeRegionParts() {
 		partitions = append(partitions, split[i].whole)
 	}
 	columns := partColumns(partitions)
+	title := regionTitles(l.Source)
 	table := &table{titles: append([]string{"WALL TIME BY REGION", "WALL"}, partTitles(columns)...)}
 	for _, s := range split {
 		table.rows = append(table.rows, row{cells: append([]string{s.name}, partCells(columns, s.whole)...)})
 		for _, p := range correlate.ByInnermostRegion(l, s.byRegion) {
-			addPartsRow(table, columns, regionTitle(p.Name), 1, &p.Partition)
+			addPartsRow(table, columns, title(p.Name), 1, &p.Partition)
 		}
 	}
 	t.printf("\n")
@@ -135,11 +136,28 @@ type splitTime struct {
 // outsideRegions names the time outside any region.
 const outsideRegions = "(outside any region)"
 
-func regionTitle(name string) string {
-	if name == "" {
-		return outsideRegions
+// regionTitles names regions by their functions alone, where no two are named
+// alike then: the columns take much of a line.
+func regionTitles(r *recording.Recording) func(name string) string {
+	named := map[string]string{}
+	for i := range r.Regions {
+		name := r.Regions[i].Name
+		last := lastOf(name, 1)
+		if other, ok := named[last]; ok && other != name {
+			name = ""
+		}
+		named[last] = name
 	}
-	return printable(shortFunction(name))
+	return func(name string) string {
+		switch last := lastOf(name, 1); {
+		case name == "":
+			return outsideRegions
+		case named[last] == name:
+			return printable(last)
+		default:
+			return printable(shortFunction(name))
+		}
+	}
 }
 
 type jsonRegionParts struct {
@@ -158,7 +176,10 @@ func regionPartsOf(l *correlate.Ledger, byRegion []correlate.RegionPartition) (l
 }
 
 // shortFunction leaves of a C++ name the function and what it is a member of.
-func shortFunction(name string) string {
+func shortFunction(name string) string { return lastOf(name, 2) }
+
+// lastOf leaves of a C++ name the last parts between "::".
+func lastOf(name string, parts int) string {
 	depth, seen := 0, 0
 	for i := len(name) - 1; i > 0; i-- {
 		switch name[i] {
@@ -170,7 +191,7 @@ func shortFunction(name string) string {
 			if depth != 0 || name[i-1] != ':' {
 				continue
 			}
-			if seen++; seen == 2 {
+			if seen++; seen == parts {
 				return name[i+1:]
 			}
 			i--
