@@ -103,8 +103,11 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     }
     frames_heal(task, state, sp);
     if (state->sp) {
-        if (call_is_nested(task, state, sp))
+        if (call_is_nested(task, state, sp)) {
+            if (metered)
+                count(COUNT_IDLE);
             return;
+        }
         call_drop(state);
     }
     count(COUNT_ENTERED);
@@ -204,8 +207,11 @@ static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
     u32 weight = 0;
 
     /* No call in progress: it was entered before the window. */
-    if (!state || !state->sp || sp < state->sp)
+    if (!state || !state->sp || sp < state->sp) {
+        if (metered)
+            count(COUNT_IDLE);
         return;
+    }
     if (sp > state->sp) {
         /* A frame above the recorded one returns, so that one is gone. */
         call_drop(state);

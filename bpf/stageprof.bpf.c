@@ -69,7 +69,7 @@ const volatile struct shared_types shared_types = {};
 SEC("uprobe.multi")
 int driver_entry(struct pt_regs *ctx)
 {
-    if (in_window() && is_target())
+    if (is_timed())
         call_enter(ctx);
     return 0;
 }
@@ -80,7 +80,7 @@ int driver_return(struct pt_regs *ctx)
     /* First of all, so that the program's own work stays outside the call. */
     u64 now = bpf_ktime_get_ns();
 
-    if (in_window() && is_target())
+    if (is_timed())
         call_leave(ctx, now);
     return 0;
 }
@@ -91,7 +91,7 @@ int driver_notice(struct pt_regs *ctx)
 {
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     state = thread_get(bpf_get_current_task_btf());
     if (state)
@@ -106,7 +106,7 @@ __noinline int marker_passed(u64 slot, u64 name, u32 depth, u32 marker, u64 sp)
     struct thread_state *state;
     u64 now;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     now = bpf_ktime_get_ns();
     if (marker == MARKER_PROCESS_BEGIN || marker == MARKER_PROCESS_END)
@@ -167,7 +167,7 @@ int range_hit(struct pt_regs *ctx)
     u64 cookie = bpf_get_attach_cookie(ctx), now;
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     if (RANGE_ACTION(cookie) == RANGE_START) {
         if (in_window())
@@ -196,7 +196,7 @@ int function_entry(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     state = thread_get(task);
     if (!state) {
@@ -215,7 +215,9 @@ int function_exit(struct pt_regs *ctx)
     u64 now = bpf_ktime_get_ns();
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (metered && is_target())
+        count(COUNT_EXITS);
+    if (!is_followed())
         return 0;
     state = thread_find(bpf_get_current_task_btf());
     if (!state)
@@ -233,7 +235,7 @@ int catch_hit(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     state = thread_find(task);
     if (state)
@@ -247,7 +249,7 @@ int allocation_hit(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     state = thread_get(task);
     if (!state) {
@@ -265,7 +267,7 @@ int autograd_hit(struct pt_regs *ctx)
     u64 cookie = bpf_get_attach_cookie(ctx), graph_task;
     struct thread_state *state;
 
-    if (!tracking || window_over() || !is_target())
+    if (!is_followed())
         return 0;
     state = thread_get(bpf_get_current_task_btf());
     /* A shared pointer's first word is the pointer. */
@@ -292,9 +294,21 @@ static __always_inline void look_for_filter(struct task_struct *task)
         sandboxed = 1;
 }
 
+static __always_inline u64 meter_begin(void)
+{
+    return metered ? bpf_ktime_get_ns() : 0;
+}
+
+static __always_inline void meter_end(u64 begin)
+{
+    if (metered)
+        count_more(COUNT_SWITCH_TIME, bpf_ktime_get_ns() - begin);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+    u64 begin = meter_begin();
     struct thread_state *state;
 
     if (task_is_target(prev)) {
@@ -308,12 +322,15 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
         if (state)
             switched_in(state);
     }
+    if (task_is_target(prev) || task_is_target(next))
+        meter_end(begin);
     return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task)
 {
+    u64 begin = meter_begin();
     struct thread_state *state;
 
     if (!task_is_target(task))
@@ -321,6 +338,7 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
     state = thread_find(task);
     if (state)
         woken_up(state);
+    meter_end(begin);
     return 0;
 }
 

@@ -24,6 +24,9 @@ const volatile bool regions_followed = false;
 /* Whether single events are streamed. */
 const volatile bool timeline = false;
 
+/* Whether everything is counted that costs the target something. */
+const volatile bool metered = false;
+
 /* Markers are followed from `tracking` on, so that the stage stacks are right
  * when the window opens; calls and spans count between window_start and
  * window_end (CLOCK_MONOTONIC, 0 = not yet). */
@@ -367,6 +370,28 @@ static __always_inline bool window_over(void)
 static __always_inline bool in_window(void)
 {
     return window_start && !window_over();
+}
+
+/* Whether a hit of the driver's probes is about a call that counts. */
+static __always_inline bool is_timed(void)
+{
+    if (!is_target())
+        return false;
+    if (in_window())
+        return true;
+    if (metered)
+        count(COUNT_IDLE);
+    return false;
+}
+
+/* Whether a hit of another probe is to be followed. */
+static __always_inline bool is_followed(void)
+{
+    if (!is_target())
+        return false;
+    if (metered)
+        count(COUNT_HITS);
+    return tracking && !window_over();
 }
 
 /* No later than the window's end. */

@@ -121,6 +121,11 @@ enum counter {
     LOST_TIMELINE_CUT,    /* … that their thread's end cut */
     LOST_TIMELINE_OFF,    /* times off the CPU … */
     LOST_TIMELINE_WAIT,   /* streams that a call waited for … */
+    /* Of a metered recording: what the target pays for besides calls. */
+    COUNT_IDLE,        /* probes of the driver that were hit for no outermost call in the window */
+    COUNT_HITS,        /* all other probes that were hit */
+    COUNT_EXITS,       /* of these, the exits of functions, which may be single-stepped */
+    COUNT_SWITCH_TIME, /* nanoseconds that the scheduler's programs took for the target */
     COUNTERS,
 };
 
