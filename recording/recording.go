@@ -83,7 +83,8 @@ type Recording struct {
 	Warnings []string `json:"warnings"` // what was degraded and why, for people
 
 	Overhead Overhead `json:"overhead"`
-	GPU      *GPU     `json:"gpu,omitempty"` // nil when NVML was not read
+	Budget   *Budget  `json:"budget,omitempty"` // nil when none was set
+	GPU      *GPU     `json:"gpu,omitempty"`    // nil when NVML was not read
 	GPUNote  string   `json:"gpu_note,omitempty"`
 }
 
@@ -138,11 +139,12 @@ const (
 	EndOpen WindowEnd = "snapshot"
 )
 
-// Window is the time during which every call was seen.
+// Window is the time during which every call was seen. Under a Budget it can be
+// in several pieces, which that lists.
 type Window struct {
-	Start    time.Time     `json:"start"`    // wall clock, for people
-	StartNS  uint64        `json:"start_ns"` // CLOCK_MONOTONIC, nanoseconds
-	Duration time.Duration `json:"duration_ns"`
+	Start    time.Time     `json:"start"`       // wall clock, for people
+	StartNS  uint64        `json:"start_ns"`    // CLOCK_MONOTONIC, nanoseconds
+	Duration time.Duration `json:"duration_ns"` // of all pieces together
 	End      WindowEnd     `json:"end"`
 
 	// OpenedNS is when the recording began that the window is an interval of, 0 if
