@@ -25,21 +25,18 @@ func (s *Session) calibrate(ctx context.Context) error {
 	if sites := s.plan.sites(); s.mechanism == probe.PerfEvent && sites > manyPerfEvents {
 		s.warnOnce(fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
 	}
-	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID()}
-	var known *calibrations
-	if s.config.family != nil {
-		known = &s.config.family.costs
-	}
-	costs, err := known.run(ctx, s.mechanism, true, s.plan.classes())
+	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID(), Busy: s.meter.busy()}
+	known, classes := s.config.costs, s.meter.classes(s.plan.classes())
+	costs, err := known.run(ctx, s.mechanism, true, classes)
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		s.attacher.PID = 0
 		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
-		costs, err = known.run(ctx, s.mechanism, false, s.plan.classes())
+		costs, err = known.run(ctx, s.mechanism, false, classes)
 	}
 	if err != nil {
 		s.warnOnce(fmt.Sprintf("durations include the probes' own time: %v", err))
 		s.calibration = err.Error()
-		return nil
+		return s.meter.check(s)
 	}
 	s.costs = costs
 	if len(s.functionPatterns) > 0 {
@@ -48,7 +45,7 @@ func (s *Session) calibrate(ctx context.Context) error {
 		}
 	}
 	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
-	return nil
+	return s.meter.check(s)
 }
 
 // attachAll puts the probes in, in the order that loses nothing: a thread's

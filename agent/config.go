@@ -72,8 +72,17 @@ type Config struct {
 	// NoSyncDebt leaves out whose work waits were for: launches cost less then.
 	NoSyncDebt bool
 
-	family  *membership // nil: the target is recorded alone
-	started uint64      // in clock ticks since boot; 0: whoever has the PID
+	// Budget is the share of one CPU that the target may pay, in time of all its
+	// threads together: 0.01 is 1 %; 0: any. The Recording then consists of as many
+	// windows as that allows for, with no probe in the target between them. For
+	// Record only.
+	Budget float64
+
+	advance time.Duration // see usualAdvance, which 0 is
+	meter   *meter        // nil: there is no budget
+	costs   *calibrations // nil: measured for each Session
+	family  *membership   // nil: the target is recorded alone
+	started uint64        // in clock ticks since boot; 0: whoever has the PID
 
 	Version string   // of stageprof, for the Recording
 	Command []string // the command line, for the Recording
@@ -109,6 +118,12 @@ type Progress struct {
 	State   string // "recording", "waiting for the CUDA driver"
 }
 
+// States of a recording under a budget, beside those of its windows.
+const (
+	StateAttaching = "putting the probes in"
+	StatePaused    = "between two windows"
+)
+
 // Validate checks everything that can be checked without a target, and fills
 // in defaults. Its errors wrap ErrUsage.
 func (c *Config) Validate() error {
@@ -122,6 +137,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("%w: duration %v is longer than %v", ErrUsage, c.Duration, MaxDuration)
 	}
 	if err := c.validateTimeline(); err != nil {
+		return err
+	}
+	if err := c.validateBudget(); err != nil {
 		return err
 	}
 	if c.Probes == "" {

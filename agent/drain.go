@@ -35,7 +35,9 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 			s.warnOnce(fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
 		}
 	}
+	busy := agentCPU()
 	detached := s.quiesce()
+	s.meter.switched(agentCPU() - busy)
 	if s.config.Live {
 		if err := s.retire(); err != nil {
 			return nil, err
@@ -66,7 +68,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	s.spans.kept = nil
 	d.r.Overhead = s.overhead(d.r, cpu, detached)
 	d.addFollowed()
-	return d.r, nil
+	return d.r, s.bill(d.r)
 }
 
 // quiesce makes sure that no program changes the maps any more, and returns how

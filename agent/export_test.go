@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -15,6 +16,13 @@ var Monotonic = monotonic
 
 // SetPeekedUntil makes the kernel side believe in a snapshot of that moment.
 func (s *Session) SetPeekedUntil(moment uint64) error { return s.objects.PeekedUntil.Set(moment) }
+
+// Advance returns the Config with another stretch of time whose budget may be spent
+// in advance.
+func (c Config) Advance(d time.Duration) Config {
+	c.advance = d
+	return c
+}
 
 // BreakDriverEntry makes the kernel refuse to probe any further driver's entries.
 func (s *Session) BreakDriverEntry() {

@@ -39,6 +39,9 @@ func RecordFamily(ctx context.Context, config Config, recorded func(*Family) err
 	if err := config.Validate(); err != nil {
 		return err
 	}
+	if config.Budget > 0 {
+		return fmt.Errorf("%w: a budget is for one process", ErrUsage)
+	}
 	if err := checkFeatures(config.PID); err != nil {
 		return err
 	}
@@ -96,6 +99,7 @@ type member struct {
 
 func newFamilyOf(config Config, root *target.Process) *family {
 	shared := &membership{over: make(chan struct{})}
+	config.costs = &shared.costs
 	// Attaching is work for a CPU, and the target wants some, too.
 	f := &family{
 		config: config, shared: shared, opening: make(chan struct{}, min(4, max(1, runtime.NumCPU()/2))), below: target.Descendants,

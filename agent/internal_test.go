@@ -25,7 +25,8 @@ func TestEveryLossHasAReason(t *testing.T) {
 		reasonUnaccounted: true, reasonNamesOverflow: true, reasonThreadOverflow: true, reasonCodeGone: true, reasonStacksDropped: true,
 	}
 	counts := []bpf.ProbeCounter{bpf.ProbeCounterCOUNT_ENTERED, bpf.ProbeCounterCOUNT_SAMPLES, bpf.ProbeCounterCOUNT_SAMPLE_TIME,
-		bpf.ProbeCounterCOUNT_LOOKS, bpf.ProbeCounterCOUNT_LOOK_TIME}
+		bpf.ProbeCounterCOUNT_LOOKS, bpf.ProbeCounterCOUNT_LOOK_TIME, bpf.ProbeCounterCOUNT_IDLE, bpf.ProbeCounterCOUNT_HITS,
+		bpf.ProbeCounterCOUNT_EXITS, bpf.ProbeCounterCOUNT_SWITCH_TIME}
 	for which := range bpf.ProbeCounterCOUNTERS {
 		loss, ok := reasons[which]
 		if slices.Contains(counts, which) {

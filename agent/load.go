@@ -96,6 +96,9 @@ func (s *Session) load() error {
 	if err := spec.Variables["sync_debt"].Set(!s.config.NoSyncDebt); err != nil {
 		return fmt.Errorf("switching sync debt: %w", err)
 	}
+	if err := spec.Variables["metered"].Set(s.meter != nil); err != nil {
+		return fmt.Errorf("switching the meter: %w", err)
+	}
 	if err := s.prepareTimeline(spec); err != nil {
 		return err
 	}

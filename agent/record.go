@@ -18,6 +18,9 @@ import (
 // An end by the context or by the target is a success: the Recording says what
 // closed its window. Before the window has opened they are errors.
 func Record(ctx context.Context, config Config) (*recording.Recording, error) {
+	if config.Budget > 0 {
+		return recordWithin(ctx, config)
+	}
 	s, err := Open(ctx, config)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ type Session struct {
 	closed bool
 
 	config    Config
+	meter     *meter // nil: there is no budget
 	process   *target.Process
 	plan      *Plan
 	mechanism probe.Mechanism
@@ -104,11 +105,14 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if config.Budget > 0 && config.meter == nil {
+		return nil, fmt.Errorf("%w: a budget is for Record", ErrUsage)
+	}
 	if err := checkFeatures(config.PID); err != nil {
 		return nil, err
 	}
 	s := &Session{
-		config: config, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
+		config: config, meter: config.meter, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
 		lateTries: map[image]int{}, settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
 		retired: newRetired(),
 	}
@@ -123,6 +127,9 @@ func (s *Session) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.mechanism, err = probe.Choose(s.config.Mechanism); err != nil {
+		return err
+	}
+	if err = s.config.checkBudget(s.mechanism); err != nil {
 		return err
 	}
 	if s.process, err = target.Open(s.config.PID); err != nil {

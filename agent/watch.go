@@ -53,6 +53,10 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 	if s.config.family != nil {
 		familyOver = s.config.family.over
 	}
+	var cost <-chan time.Time
+	if s.meter != nil {
+		cost = time.After(leastWindow)
+	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 
@@ -67,6 +71,13 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 			return recording.EndDuration, nil
 		case <-s.process.Exited():
 			return recording.EndExit, nil
+		case <-cost:
+			next, err := s.lookAtCost()
+			if err != nil || next == 0 {
+				return recording.EndBudget, err
+			}
+			cost = time.After(next)
+			continue
 		case <-ticker.C:
 		}
 		if end, err := w.tick(); err != nil || end != "" {

@@ -23,6 +23,7 @@ func comments(l *correlate.Ledger, o Options, title string) []string {
 		shown = append(shown, "warning: "+warning)
 	}
 	shown = append(shown, costComment(&r.Overhead))
+	shown = append(shown, budgetComments(r)...)
 	if slices.ContainsFunc(l.Stages, func(s correlate.Stage) bool { return s.Python }) {
 		shown = append(shown, "stages called NAME() are Python functions: their calls are exact, their own wall time is not known")
 	}
@@ -65,6 +66,20 @@ func costComment(o *recording.Overhead) string {
 			o.CallCostNS/1000, rounded(clamp(o.AddedNS)))
 	}
 	return fmt.Sprintf("%s; the agent used %s of CPU and %d MiB", target, rounded(int64(o.AgentCPU)), o.AgentRSS>>20)
+}
+
+// budgetComments say what of the time the values are about.
+func budgetComments(r *recording.Recording) []string {
+	c, ok := correlate.CoverageOf(r)
+	if !ok {
+		return nil
+	}
+	used := fmt.Sprintf("budget: %.3g%% of one CPU, %.3g%% was used", 100*c.Share, 100*c.Used)
+	if !c.Gaps() {
+		return []string{used + "; all of the time was recorded"}
+	}
+	return []string{fmt.Sprintf("%s; %s of %s were recorded, in %d windows: every value is of these, none is extrapolated",
+		used, rounded(int64(c.Covered)), rounded(int64(c.Elapsed)), c.Windows)}
 }
 
 func toolComments(r *recording.Recording) []string {

@@ -45,6 +45,11 @@ func TestComments(t *testing.T) {
 			r.Target.Python = nil
 			r.GPUNote = "libnvidia-ml.so.1 is not installed"
 		}},
+		{"budget", func(r *recording.Recording) {
+			r.Budget = &recording.Budget{
+				Share: 0.01, Elapsed: 10 * r.Window.Duration, Windows: make([]recording.Covered, 3), Cost: recording.Charge{CallsNS: 2e9},
+			}
+		}},
 		{"debts", func(r *recording.Recording) {
 			b := recordingtest.New()
 			thread, stream := b.Thread(4250, "target-0"), b.Symbol("cuStreamSynchronize")

@@ -30,6 +30,7 @@ type Joined struct {
 	stages      table[stageKey]
 	debts       table[debtKey]
 	times       table[timeKey]
+	parts       table[partsKey]
 	allocations table[allocationKey]
 }
 
@@ -72,6 +73,7 @@ type (
 		thread, path, region int
 		attribution          Attribution
 	}
+	partsKey      struct{ thread, path, region int }
 	allocationKey timeKey
 )
 
@@ -310,6 +312,15 @@ func (j *Joined) addRows(r *Recording, n *numbers) {
 			j.r.RegionTimes = append(j.r.RegionTimes, t)
 		} else {
 			j.r.RegionTimes[id].add(&t)
+		}
+	}
+	for _, p := range r.RegionParts {
+		p.Thread, p.Path, p.Region = n.threads[p.Thread], n.paths[p.Path], n.regionPath(p.Region)
+		if id, first := j.parts.number(partsKey{p.Thread, p.Path, p.Region}); first {
+			j.r.RegionParts = append(j.r.RegionParts, p)
+		} else {
+			to := &j.r.RegionParts[id]
+			to.Parts = to.Parts.Plus(p.Parts)
 		}
 	}
 	for _, a := range r.Allocations {

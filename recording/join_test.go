@@ -150,6 +150,10 @@ func renumbered(r *recording.Recording) *recording.Recording {
 		t := &r.RegionTimes[i]
 		t.Thread, t.Path = thread(t.Thread), paths-t.Path
 	}
+	for i := range r.RegionParts {
+		p := &r.RegionParts[i]
+		p.Thread, p.Path = thread(p.Thread), paths-p.Path
+	}
 	for i := range r.Allocations {
 		a := &r.Allocations[i]
 		a.Thread, a.Path = thread(a.Thread), paths-a.Path
@@ -237,7 +241,7 @@ func TestJoinKeepsEveryField(t *testing.T) {
 	joined := reflect.ValueOf(*j.Recording())
 	for i := range source.NumField() {
 		name := source.Type().Field(i).Name
-		left := name == "Timeline" || name == "Open"
+		left := name == "Timeline" || name == "Open" || source.Field(i).IsZero()
 		if joined.Field(i).IsZero() != left {
 			t.Errorf("%s is kept: %v", name, !joined.Field(i).IsZero())
 		}

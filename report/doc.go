@@ -161,6 +161,14 @@
 //	              executions of followed functions and what these cost; Python stacks
 //	              that were read, and looks at them for functions that are stages, and
 //	              what either took the target's threads
+//	budget        null when there was none, else {share, used, elapsed_ns, covered_ns,
+//	              windows: [{start_ns, duration_ns, cost_ns}], cost: {calls_ns, idle_ns,
+//	              stages_ns, scheduler_ns, python_ns, switching_ns}, estimate}: shares
+//	              of one CPU that were allowed and used, what the windows cost all
+//	              threads, and for what. covered_ns is window.duration_ns; all other
+//	              values are of the windows only. estimate is null unless there were
+//	              gaps, else {factor, calls, wall_ns}: all's, times elapsed_ns /
+//	              covered_ns, to three digits
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps

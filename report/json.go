@@ -42,6 +42,7 @@ type jsonDocument struct {
 	Losses          map[string]jsonLoss `json:"losses"`
 	Balance         jsonBalance         `json:"balance"`
 	Overhead        jsonOverhead        `json:"overhead"`
+	Budget          *jsonBudget         `json:"budget"`
 	Probes          []jsonProbe         `json:"probes"`
 	Absent          []string            `json:"absent"`
 	GPU             *recording.GPU      `json:"gpu"`
@@ -289,6 +290,7 @@ func document(l *correlate.Ledger) *jsonDocument {
 		Losses:          lossesOf(l.Losses),
 		Balance:         balanceOf(l.Balance),
 		Overhead:        overheadOf(&r.Overhead),
+		Budget:          budgetOf(l),
 		Probes:          probesOf(r),
 		Absent:          append([]string{}, r.Absent...),
 		GPU:             r.GPU,

@@ -25,10 +25,14 @@ func Head(l *correlate.Ledger) Heading {
 	if target.NSPID != 0 && target.NSPID != target.PID {
 		pid += fmt.Sprintf(" (%d in its namespace)", target.NSPID)
 	}
+	recorded := duration(uint64(max(window.Duration, 0)))
+	if c, ok := correlate.CoverageOf(l.Source); ok && c.Gaps() {
+		recorded = fmt.Sprintf("%s of %s, in %s,", recorded, duration(uint64(c.Elapsed)), plural(uint64(c.Windows), "window"))
+	}
 	h := Heading{
 		Process: []string{"stageprof " + printable(l.Source.Tool.Version), pid},
 		Command: printable(commandOf(target)),
-		Window:  duration(uint64(max(window.Duration, 0))),
+		Window:  recorded,
 		Calls: plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
 			" took " + duration(l.All.WallNS) + " of host time",
 	}
@@ -99,8 +103,12 @@ func Cost(l *correlate.Ledger) (notes [][]string) {
 	} else {
 		item("bias", "nothing is taken out of the calls above: %s", why)
 	}
+	whole := r.Window.Duration
+	if c, ok := correlate.CoverageOf(r); ok {
+		whole = c.Elapsed
+	}
 	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
-		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, r.Window.Duration), size(o.AgentRSS), size(o.KernelBytes))
+		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, whole), size(o.AgentRSS), size(o.KernelBytes))
 	detached := "detached after this was made"
 	if o.Detach > 0 {
 		detached = "detached in " + duration(uint64(o.Detach))

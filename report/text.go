@@ -44,6 +44,7 @@ var sections = []struct {
 	{(*text).writeThreads, true},
 	{(*text).writeThreadParts, true},
 	{(*text).writeLosses, false},
+	{(*text).writeBudget, false},
 	{(*text).writeCost, false},
 	{(*text).writeGPU, false},
 	{(*text).writeWarnings, false},

@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // Mechanism is the way in which the kernel attaches probes.
@@ -86,6 +90,9 @@ type Attacher struct {
 	// PID is the process to probe; 0 means every process, for kernels whose
 	// multi-uprobe filter matches threads instead of processes.
 	PID int
+	// Busy, if there is one, gets the CPU time that attaching takes: no thread of the
+	// target is held up for longer by its code being changed.
+	Busy *atomic.Int64
 }
 
 // Entry attaches a program to the points of the file at path. Closing the
@@ -121,11 +128,31 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 	if !slices.ContainsFunc(points, func(p Point) bool { return p.Semaphore != 0 }) {
 		options.RefCtrOffsets = nil
 	}
-	l, err := multi(executable, nil, program, options)
+	var l link.Link
+	a.clock(func() { l, err = multi(executable, nil, program, options) })
 	if err != nil {
 		return nil, fmt.Errorf("attaching %d probes to %q: %w", len(points), path, err)
 	}
 	return l, nil
+}
+
+// clock adds the CPU time of f, which runs on one thread, to Busy.
+func (a Attacher) clock(f func()) {
+	if a.Busy == nil {
+		f()
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := threadCPU()
+	f()
+	a.Busy.Add(int64(threadCPU() - begin))
+}
+
+func threadCPU() time.Duration {
+	var usage unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage) // fails only for what does not exist
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // attachEach attaches side by side, since each attachment mostly waits for the

@@ -46,6 +46,32 @@ func (p *Process) Threads() ([]Thread, error) {
 	return out, nil
 }
 
+// Running returns how many of the target's threads are on a CPU, or ready for one.
+func (p *Process) Running() (int, error) {
+	const action = "counting the running threads"
+	tids, err := p.threadIDs()
+	if err != nil {
+		return 0, p.fail(action, err)
+	}
+	running := 0
+	for _, tid := range tids {
+		b, err := p.dir.read("task/"+strconv.Itoa(tid)+"/stat", maxStatus)
+		if gone(err) {
+			continue
+		} else if err != nil {
+			return 0, p.fail(action, err)
+		}
+		stat, err := parseStat(b)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", action, err)
+		}
+		if stat.state == 'R' {
+			running++
+		}
+	}
+	return running, nil
+}
+
 func (p *Process) threadIDs() ([]int, error) {
 	d, err := p.dir.open("task", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ const fullHelp = "print all tables, also those of single spans, functions and th
 func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	c.Agent.addFlags(f, agent.PythonStacksSampled)
 	f.VarP((*durationValue)(&c.Agent.Duration), "duration", "d", "how long to record, 0: until interrupted")
+	f.Var((*budgetValue)(&c.Agent.Budget), "budget", "record in windows, so that the process pays no more than this `share` of one CPU (1%)")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
@@ -99,6 +101,8 @@ func (c *recordConfig) Validate() error {
 		return &usageError{errors.New("the output has no name")}
 	case c.Agent.Timeline > 0 && c.Save == "":
 		return &usageError{errors.New("--timeline needs --save: the events are a part of the saved recording")}
+	case c.Agent.Budget > 0 && c.Children:
+		return &usageError{errors.New("--budget is for one process: --children records each for as long as it takes")}
 	case c.Children && c.Save != "" && !perProcess(c.Save):
 		return &usageError{fmt.Errorf("--save %q with --children needs a file of each process: put {rank} or {pid} into its name", c.Save)}
 	case c.Quiet && c.Verbose:
@@ -179,6 +183,31 @@ func (v *timelineValue) String() string {
 }
 
 func (v *timelineValue) Type() string { return "window" }
+
+// budgetValue is the flag of a share of one CPU.
+type budgetValue float64
+
+func (v *budgetValue) Set(text string) error {
+	number, ok := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil {
+		return fmt.Errorf("%q is no percentage, such as 1%%", text)
+	}
+	if !(percent > 0 && percent <= 100) {
+		return fmt.Errorf("%q is not between 0%% and 100%%", text)
+	}
+	*v = budgetValue(percent / 100)
+	return nil
+}
+
+func (v *budgetValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(100*float64(*v), 'g', -1, 64) + "%"
+}
+
+func (v *budgetValue) Type() string { return "share" }
 
 func validateFormat(format string) error {
 	if !slices.Contains([]string{formatText, formatJSON}, format) {

@@ -67,6 +67,11 @@ they never change the totals.
 (--timeline=2s): every call, and when threads were off the CPU, for "stageprof
 timeline". It costs each call some 0.2 µs.
 
+--budget 1% lets the process pay no more than that share of one CPU, all its threads
+together: when it is used up the probes are taken off, and put in again when it is paid
+for. The tables and the profile hold what was seen in these windows, exactly; how much
+of the time they cover is said, and an estimate for all of it stands apart.
+
 --children records every process below PID, too, that has mapped the CUDA driver or
 does so later: PID may be a launcher such as torchrun. Each has its own window. The
 table compares them, the slowest first; the profile has all, with the labels rank and
@@ -97,6 +102,9 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
 
   # what maps and unmaps memory: PyTorch's allocator in the call stacks
   sudo stageprof record --pid 4242 --regions torch -d 30s
+
+  # a job that must not be slowed down by more than 1 % of a CPU
+  sudo stageprof record --pid 4242 --budget 1% -d 5m
 
   # until ^C, and every single call of the last 2 s before it, for Perfetto
   sudo stageprof record --pid 4242 --timeline=2s --save run.rec

@@ -34,6 +34,7 @@ type recordingData struct {
 	Python    []pythonData  `json:"python"`
 	Lost      [][]string    `json:"lost"`
 	Account   string        `json:"account"`
+	Budget    [][]string    `json:"budget"` // null when there was none
 	Cost      [][]string    `json:"cost"`
 	GPUTitle  string        `json:"gpu_title"`
 	GPU       [][]string    `json:"gpu"`
@@ -134,7 +135,7 @@ func dataOf(run correlate.Run) recordingData {
 		Name: report.Printable(run.Name), Process: head.Process, Command: head.Command,
 		Window: head.Window, CallsLine: head.Calls, WindowNS: int64(max(l.Source.Window.Duration, 0)),
 		Threads: []threadData{}, Stages: []stageData{}, Calls: []callData{},
-		Lost: report.Lost(l), Account: report.Account(l), Cost: report.Cost(l),
+		Lost: report.Lost(l), Account: report.Account(l), Budget: report.Budget(l), Cost: report.Cost(l),
 		Debts: debtsOf(l), Python: pythonOf(l), GPUTitle: title, GPU: gpu,
 	}
 	for i := range l.Threads {

@@ -9,6 +9,7 @@ function notesSection(recording) {
     element("h3", null, "Lost"),
     lost.length > 0 ? list(lost, "Losses") : note("Nothing."),
     recording.account ? element("p", { class: "account" }, recording.account) : null,
+    ...(recording.budget ? [element("h3", null, "Budget"), list(recording.budget, "Budget")] : []),
     element("h3", null, "Cost of stageprof"),
     list(recording.cost, "Cost of stageprof"),
     ...extraNotes(recording));

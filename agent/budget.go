@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"stageprof/agent/probe"
+	"stageprof/agent/target"
+	"stageprof/recording"
+)
+
+// ErrBudget: the budget can't be kept, or not be told to be.
+var ErrBudget = errors.New("the budget can't be kept")
+
+// margin is the part of the budget that is aimed at: that a window is over takes
+// effect a little later, and what that costs is known only then.
+const margin = 0.95
+
+// usualAdvance is how much of the future a window may spend in advance: the
+// budget's share of this time. A window and the pause after it are about as long.
+const usualAdvance = 10 * time.Second
+
+// account is what a recording under a budget may cost, and has cost. Times are
+// since its first window's start.
+type account struct {
+	share    float64
+	duration time.Duration // of the recording, 0: not known
+	spent    time.Duration // by windows that are over
+	advance  time.Duration
+}
+
+// limit is what may have been spent by a moment, in all.
+func (a *account) limit(at time.Duration) time.Duration {
+	until := at + a.advance
+	if a.duration > 0 {
+		until = min(until, a.duration)
+	}
+	return a.of(until)
+}
+
+func (a *account) of(d time.Duration) time.Duration { return time.Duration(a.share * float64(d)) }
+
+// next is when the next window may open, if one fits that costs at least so much:
+// when the ones before are paid for, and as much is left in advance.
+func (a *account) next(least time.Duration) (time.Duration, bool) {
+	paid := time.Duration(float64(a.spent) / a.share)
+	affordable := time.Duration(float64(a.spent+least)/a.share) - a.advance
+	at := max(paid, affordable)
+	if a.duration == 0 {
+		return at, true
+	}
+	return at, at < a.duration && a.spent+least <= a.of(a.duration)
+}
+
+// leastCost is what the shortest window would cost, by what the latest one did.
+func leastCost(last recording.Covered, c recording.Charge) time.Duration {
+	apart := c.SwitchingNS + c.IdleNS // whatever its length
+	whole := last.CostNS - min(apart, last.CostNS)
+	length := max(last.Duration, 1)
+	return time.Duration(apart) + time.Duration(float64(whole)*float64(leastWindow)/float64(length))
+}
+
+// windows records under a budget: a sequence of Sessions of one process, each one
+// exact, with no probe in the target between them.
+type windows struct {
+	config  Config
+	account account
+	costs   calibrations
+	process *target.Process // from the first window on
+	began   time.Time       // the first window's start; zero: not yet
+	busy    time.Duration   // this process's CPU time then
+	joined  recording.Joined
+	calls   Progress         // of the windows that are over
+	last    recording.Budget // the latest window's
+	stopped time.Duration    // when the recording ended, if that was in no window
+}
+
+// recordWithin is Record with a budget.
+func recordWithin(ctx context.Context, config Config) (*recording.Recording, error) {
+	w := &windows{config: config, account: account{
+		share: margin * config.Budget, duration: config.Duration, advance: cmp.Or(config.advance, usualAdvance),
+	}}
+	end, err := w.record(ctx)
+	if w.process != nil {
+		err = errors.Join(err, w.process.Close())
+	}
+	r := w.joined.Recording()
+	if r == nil {
+		return nil, err
+	}
+	w.finish(r, end)
+	if config.Recorded != nil {
+		err = errors.Join(err, config.Recorded(r))
+	}
+	return r, err
+}
+
+// record opens one window after the other and says what ended the last one, or the
+// time after it.
+func (w *windows) record(ctx context.Context) (recording.WindowEnd, error) {
+	for {
+		end, err := w.window(ctx)
+		if err != nil || end != recording.EndBudget {
+			return end, err
+		}
+		end, err = w.pause(ctx)
+		if err != nil || end != "" {
+			return end, err
+		}
+	}
+}
+
+// elapsed is the time since the first window's start.
+func (w *windows) elapsed() time.Duration { return time.Since(w.began) }
+
+// window records one window. What it fails of after the first one does not make
+// the ones before untrue.
+func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
+	s, err := w.open(ctx)
+	switch {
+	case err == nil:
+	case w.began.IsZero():
+		return "", err
+	case errors.Is(err, ErrInterrupted):
+		return w.stop(recording.EndInterrupt, nil)
+	case errors.Is(err, target.ErrTargetExited):
+		return w.stop(recording.EndExit, nil)
+	case errors.Is(err, ErrExeced):
+		return w.stop(recording.EndExec, nil)
+	default:
+		return w.stop(recording.EndInterrupt, fmt.Errorf("opening another window: %w", err))
+	}
+	r, err := w.pass(ctx, s)
+	err = errors.Join(err, s.Close())
+	if r == nil {
+		return recording.EndInterrupt, err
+	}
+	end := r.Window.End
+	w.add(r)
+	return end, err
+}
+
+func (w *windows) open(ctx context.Context) (*Session, error) {
+	w.report(StateAttaching)
+	config := w.config
+	config.costs = &w.costs
+	config.meter = &meter{
+		limit: func() time.Duration { return w.account.limit(w.elapsed()) - w.account.spent },
+		end:   time.Duration(w.last.Cost.SwitchingNS + w.last.Cost.IdleNS),
+	}
+	if w.config.Progress != nil {
+		config.Progress = w.progress
+	}
+	if w.process != nil {
+		config.Wait, config.started = false, w.process.StartTicks()
+		if w.config.Duration > 0 {
+			config.Duration = max(1, w.config.Duration-w.elapsed())
+		}
+	}
+	return Open(ctx, config)
+}
+
+// pass lets a window pass.
+func (w *windows) pass(ctx context.Context, s *Session) (*recording.Recording, error) {
+	if w.began.IsZero() {
+		if err := w.affords(s); err != nil {
+			return nil, err
+		}
+		var err error
+		if w.process, err = target.Open(w.config.PID); err != nil {
+			return nil, err
+		}
+		w.began, w.busy = s.startWall, s.startCPU
+		if w.config.Ready != nil {
+			if err := w.config.Ready(); err != nil {
+				return nil, fmt.Errorf("saying that the probes are live: %w", err)
+			}
+		}
+	}
+	return s.Wait(ctx)
+}
+
+// add adds a window that is over.
+func (w *windows) add(r *recording.Recording) {
+	w.last = *r.Budget
+	w.account.spent += time.Duration(r.Budget.Cost.TotalNS())
+	w.calls.Calls += r.Seen.Calls
+	for _, l := range r.Losses {
+		if l.Kind == "calls" {
+			w.calls.Lost += l.Count
+		}
+	}
+	w.joined.Add(r, maxSpans)
+}
+
+// stop ends the recording outside of any window.
+func (w *windows) stop(end recording.WindowEnd, err error) (recording.WindowEnd, error) {
+	w.stopped = w.elapsed()
+	return end, err
+}
+
+// pause waits for the next window, or says what ended the recording.
+func (w *windows) pause(ctx context.Context) (recording.WindowEnd, error) {
+	at, fits := w.account.next(leastCost(w.last.Windows[0], w.last.Cost))
+	ends := recording.WindowEnd("")
+	if !fits {
+		at, ends = w.config.Duration, recording.EndDuration
+	}
+	over := time.NewTimer(at - w.elapsed())
+	defer over.Stop()
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		w.report(StatePaused)
+		select {
+		case <-ctx.Done():
+			return w.stop(recording.EndInterrupt, nil)
+		case <-w.process.Exited():
+			return w.stop(recording.EndExit, nil)
+		case <-ticker.C:
+			continue
+		case <-over.C:
+		}
+		switch execed, err := w.process.Execed(); {
+		case errors.Is(err, target.ErrTargetExited):
+			return w.stop(recording.EndExit, nil)
+		case err != nil:
+			return w.stop(recording.EndInterrupt, err)
+		case execed:
+			return w.stop(recording.EndExec, nil)
+		}
+		if ends != "" {
+			return w.stop(ends, nil)
+		}
+		return "", nil
+	}
+}
+
+// progress adds what the windows before have seen to a window's progress.
+func (w *windows) progress(p Progress) {
+	p.Calls += w.calls.Calls
+	p.Lost += w.calls.Lost
+	if !w.began.IsZero() {
+		p.Elapsed = w.elapsed()
+	}
+	w.config.Progress(p)
+}
+
+func (w *windows) report(state string) {
+	if w.config.Progress != nil {
+		w.progress(Progress{State: state})
+	}
+}
+
+// finish says of the whole recording what no window knows.
+func (w *windows) finish(r *recording.Recording, end recording.WindowEnd) {
+	r.Window.End = end
+	r.Overhead.AgentCPU = agentCPU() - w.busy
+	b := r.Budget
+	b.Share = w.config.Budget
+	last := b.Windows[len(b.Windows)-1]
+	b.Elapsed = max(w.stopped, time.Duration(last.StartNS-r.Window.StartNS)+last.Duration)
+	spent := time.Duration(b.Cost.TotalNS())
+	if float64(spent) <= b.Share*float64(b.Elapsed) {
+		return
+	}
+	why := "the shortest window costs that much: record for longer, or allow more"
+	if end != recording.EndDuration {
+		why = "the recording ended before its windows were paid for"
+	}
+	r.Warnings = append(r.Warnings, fmt.Sprintf("the budget of %s is exceeded, the target paid %v in %v: %s",
+		percent(b.Share), spent.Round(time.Microsecond), b.Elapsed.Round(time.Millisecond), why))
+}
+
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 4, 64) + "%" }
+
+// affords refuses a budget that putting the probes in and taking them off exceeds.
+func (w *windows) affords(s *Session) error {
+	c, err := s.charge()
+	if err != nil || w.config.Duration == 0 {
+		return err
+	}
+	least, may := 2*time.Duration(c.SwitchingNS), time.Duration(w.config.Budget*float64(w.config.Duration))
+	if least > may {
+		return fmt.Errorf("%w: %s of %v is %v, and to put the probes in and take them off again takes the target up to %v: record for longer, or allow more",
+			ErrBudget, percent(w.config.Budget), w.config.Duration, may, least)
+	}
+	return nil
+}
+
+// checkBudget refuses probes that can't be taken off quickly.
+func (c *Config) checkBudget(mechanism probe.Mechanism) error {
+	if c.meter != nil && mechanism == probe.PerfEvent {
+		return fmt.Errorf("%w: perf events come off one by one, some in a tenth of a second; it takes multi-uprobe links (Linux 6.6)", ErrBudget)
+	}
+	return nil
+}
+
+func (c *Config) validateBudget() error {
+	switch {
+	case c.Budget == 0:
+		return nil
+	case c.Budget < 0 || c.Budget > 1 || math.IsNaN(c.Budget):
+		return fmt.Errorf("%w: the budget is no share of a CPU: %v", ErrUsage, c.Budget)
+	case c.Timeline > 0:
+		return fmt.Errorf("%w: a timeline and a budget exclude each other: it would have gaps", ErrUsage)
+	case c.Live:
+		return fmt.Errorf("%w: a recording under a budget has no snapshots", ErrUsage)
+	}
+	return nil
+}

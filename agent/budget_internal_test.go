@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"stageprof/recording"
+)
+
+// Windows that are opened and closed as the account says keep the budget at every
+// moment but for what is spent in advance, and in the end altogether.
+func TestAccountKeepsTheBudget(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, duration := range []time.Duration{0, time.Second, 30 * time.Second, 10 * time.Minute} {
+		for _, rate := range []float64{0.0001, 0.009, 0.011, 0.065, 0.9, 30} {
+			a := account{share: 0.01, duration: duration, advance: usualAdvance}
+			until := duration
+			if until == 0 {
+				until = 10 * time.Minute
+			}
+			var at, least time.Duration
+			windows := 0
+			for at < until {
+				// One window: it costs something by being opened.
+				least = time.Duration(random.Int64N(int64(time.Millisecond)))
+				cost := least
+				for cost < a.limit(at)-a.spent && at < until {
+					at += time.Millisecond
+					cost += time.Duration(rate * float64(time.Millisecond))
+				}
+				a.spent += cost
+				windows++
+				if over := a.spent - a.limit(at); over > time.Duration(rate*float64(time.Millisecond))+least {
+					t.Fatalf("%v at %v: %v spent, the limit is %v", rate, at, a.spent, a.limit(at))
+				}
+				next, fits := a.next(2 * time.Millisecond)
+				if !fits || at >= until {
+					break
+				}
+				if next < at {
+					t.Fatalf("%v: the next window is to open at %v, it is %v", rate, next, at)
+				}
+				at = next
+				if at < until && a.spent > a.of(at) {
+					t.Fatalf("%v at %v: a window opens while %v are spent of %v", rate, at, a.spent, a.of(at))
+				}
+			}
+			if rate < a.share && windows != 1 {
+				t.Errorf("%v: %d windows below the budget", rate, windows)
+			}
+			if rate > 2*a.share && duration > 20*time.Second && windows < 2 {
+				t.Errorf("%v: one window in %v", rate, duration)
+			}
+			if duration > 0 && a.spent > a.of(duration)+time.Duration(rate*float64(time.Millisecond)) {
+				t.Errorf("%v in %v: %v spent, the budget is %v", rate, duration, a.spent, a.of(duration))
+			}
+		}
+	}
+}
+
+func TestAccountHasNoRoom(t *testing.T) {
+	a := account{share: 0.01, duration: 30 * time.Second, spent: 299 * time.Millisecond, advance: usualAdvance}
+	if at, fits := a.next(2 * time.Millisecond); fits {
+		t.Errorf("a window that can't be paid for is to open at %v", at)
+	}
+	if at, fits := a.next(time.Millisecond); !fits || at != 29900*time.Millisecond {
+		t.Errorf("a window that can be paid for is to open at %v, %v", at, fits)
+	}
+	a.duration = 0
+	if at, fits := a.next(200 * time.Millisecond); !fits || at != 39900*time.Millisecond {
+		t.Errorf("a window that costs more than the advance is to open at %v, %v", at, fits)
+	}
+}
+
+func TestLeastCost(t *testing.T) {
+	last := recording.Covered{Duration: 500 * time.Millisecond, CostNS: 130e6}
+	c := recording.Charge{CallsNS: 90e6, StagesNS: 10e6, IdleNS: 20e6, SwitchingNS: 10e6}
+	if got := leastCost(last, c); got != 40*time.Millisecond {
+		t.Errorf("the shortest window costs %v, 30 ms and a tenth of 100 ms are right", got)
+	}
+	if got := leastCost(recording.Covered{}, recording.Charge{}); got != 0 {
+		t.Errorf("a window that cost nothing will cost %v", got)
+	}
+}

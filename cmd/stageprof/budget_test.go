@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"stageprof/recording"
+	"stageprof/sim/simtest"
+)
+
+// A loop that calls the driver as fast as it can is recorded in parts, and nothing
+// takes them for the whole.
+func TestRecordBudget(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "calls", "--calls", "200000000", "--launches-only", "1", "--stages", "1",
+		"--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	p.Ready()
+	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "3s", "--save", "saved", "--no-gpu")
+	r.wait(t, exitOK)
+	r.wantFiles(t, "ready", "saved", "stageprof.pb.gz")
+
+	text := r.stdout.String()
+	for _, want := range []string{" of 3.0", "in 1 window", "\nBUDGET\n", "4% of one CPU", "covered", "estimate"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q:\n%s", want, text)
+		}
+	}
+	saved, err := os.Open(r.path("saved"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	rec, err := recording.Read(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Window.End != recording.EndDuration || rec.Budget == nil || rec.Budget.Share != 0.04 || rec.Budget.Elapsed <= rec.Window.Duration {
+		t.Fatalf("the window %+v of %+v", rec.Window, rec.Budget)
+	}
+	if got := profileSum(t, r.path("stageprof.pb.gz"), "calls"); got != rec.Seen.Calls {
+		t.Errorf("the profile has %d calls, %d were seen", got, rec.Seen.Calls)
+	}
+	report := command(t, "report", r.path("saved"))
+	if got := finish(t, report); got.stdout != text {
+		t.Errorf("report prints something else than record:\n%s\n%s", got.stdout, text)
+	}
+}
+
+func TestRecordBudgetTooSmall(t *testing.T) {
+	p, _ := caller(t)
+	cmd := command(t, "record", "--pid", strconv.Itoa(p.PID), "--budget", "0.0001%", "--duration", "1s")
+	got := finish(t, cmd)
+	if got.code != exitError || !strings.Contains(got.stderr, "the budget can't be kept: 0.0001% of 1s is 1µs") {
+		t.Errorf("%+v, want an error that says why", got)
+	}
+}

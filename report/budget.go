@@ -1,0 +1,130 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"stageprof/correlate"
+)
+
+// Budget lists what a recording under a budget covers and has cost, and, apart from
+// everything that was counted, an estimate for all of its time; nil when it had
+// no budget.
+func Budget(l *correlate.Ledger) (notes [][]string) {
+	c, ok := correlate.CoverageOf(l.Source)
+	if !ok {
+		return nil
+	}
+	item := func(name string, format string, args ...any) {
+		notes = append(notes, []string{name, fmt.Sprintf(format, args...)})
+	}
+	cost := l.Source.Budget.Cost
+	item("budget", "%s of one CPU; %s was used, %s of all the process's threads together in %s",
+		ofCPU(c.Share), ofCPU(c.Used), duration(cost.TotalNS()), duration(uint64(c.Elapsed)))
+	item("used for", "%s", strings.Join(notZero([]costItem{
+		{cost.CallsNS, "calls"}, {cost.StagesNS, "stages"}, {cost.SchedulerNS, "context switches"}, {cost.PythonNS, "Python's stacks"},
+		{cost.IdleNS, "calls around the windows"}, {cost.SwitchingNS, "putting the probes in and taking them off"},
+	}), ", "))
+	if !c.Gaps() {
+		item("covered", "all of the time, in one window")
+		return notes
+	}
+	item("covered", "%s of %s (%s), in %s; nothing above is about the time between them",
+		duration(uint64(c.Covered)), duration(uint64(c.Elapsed)), percent(1/c.Factor), plural(uint64(c.Windows), "window"))
+	if c.Factor > 0 {
+		item("estimate", "if the rest was like the windows, there were about %s, which took %s: ×%s",
+			plural(rounded(float64(l.All.Count)*c.Factor), "driver call"), duration(rounded(float64(l.All.WallNS)*c.Factor)),
+			strconv.FormatFloat(c.Factor, 'f', 1, 64))
+	}
+	return notes
+}
+
+type costItem struct {
+	ns   uint64
+	what string
+}
+
+func notZero(items []costItem) (texts []string) {
+	for _, i := range items {
+		if i.ns > 0 {
+			texts = append(texts, duration(i.ns)+" "+i.what)
+		}
+	}
+	if texts == nil {
+		return []string{"nothing"}
+	}
+	return texts
+}
+
+// ofCPU has digits enough for a budget of one in a million.
+func ofCPU(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + "%" }
+
+// rounded is an estimate to three digits: it has no more.
+func rounded(v float64) uint64 {
+	if v < 1000 {
+		return uint64(max(v, 0) + 0.5)
+	}
+	unit := math.Pow10(int(math.Log10(v)) - 2)
+	if v = math.Round(v/unit) * unit; v < math.MaxUint64 {
+		return uint64(v)
+	}
+	return math.MaxUint64
+}
+
+func (t *text) writeBudget() {
+	if notes := Budget(t.ledger); notes != nil {
+		t.printf("\nBUDGET\n")
+		t.writeNotes(notes)
+	}
+}
+
+type jsonBudget struct {
+	Share     float64        `json:"share"`
+	Used      float64        `json:"used"`
+	ElapsedNS int64          `json:"elapsed_ns"`
+	CoveredNS int64          `json:"covered_ns"`
+	Windows   []jsonCovered  `json:"windows"`
+	Cost      jsonCharge     `json:"cost"`
+	Estimate  *jsonEstimated `json:"estimate"`
+}
+
+type jsonCovered struct {
+	StartNS    uint64 `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	CostNS     uint64 `json:"cost_ns"`
+}
+
+type jsonCharge struct {
+	CallsNS     uint64 `json:"calls_ns"`
+	IdleNS      uint64 `json:"idle_ns"`
+	StagesNS    uint64 `json:"stages_ns"`
+	SchedulerNS uint64 `json:"scheduler_ns"`
+	PythonNS    uint64 `json:"python_ns"`
+	SwitchingNS uint64 `json:"switching_ns"`
+}
+
+type jsonEstimated struct {
+	Factor float64 `json:"factor"`
+	Calls  uint64  `json:"calls"`
+	WallNS uint64  `json:"wall_ns"`
+}
+
+func budgetOf(l *correlate.Ledger) *jsonBudget {
+	c, ok := correlate.CoverageOf(l.Source)
+	if !ok {
+		return nil
+	}
+	b := l.Source.Budget
+	j := &jsonBudget{
+		Share: c.Share, Used: c.Used, ElapsedNS: int64(c.Elapsed), CoveredNS: int64(c.Covered), Windows: []jsonCovered{}, Cost: jsonCharge(b.Cost),
+	}
+	for _, w := range b.Windows {
+		j.Windows = append(j.Windows, jsonCovered{w.StartNS, int64(w.Duration), w.CostNS})
+	}
+	if c.Gaps() && c.Factor > 0 {
+		j.Estimate = &jsonEstimated{c.Factor, rounded(float64(l.All.Count) * c.Factor), rounded(float64(l.All.WallNS) * c.Factor)}
+	}
+	return j
+}

@@ -1,0 +1,69 @@
+package report
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"stageprof/correlate"
+	"stageprof/recording"
+	"stageprof/recording/recordingtest"
+)
+
+// underBudget is the pipeline, recorded in two windows of a tenth of the time.
+func underBudget() *recording.Recording {
+	r := recordingtest.Pipeline()
+	half := r.Window.Duration / 2
+	r.Budget = &recording.Budget{
+		Share: 0.01, Elapsed: 10 * r.Window.Duration,
+		Windows: []recording.Covered{
+			{StartNS: r.Window.StartNS, Duration: half, CostNS: 200e6},
+			{StartNS: r.Window.StartNS + uint64(9*half), Duration: r.Window.Duration - half, CostNS: 100e6},
+		},
+		Cost: recording.Charge{CallsNS: 250e6, StagesNS: 30e6, SwitchingNS: 20e6},
+	}
+	return r
+}
+
+func TestBudget(t *testing.T) {
+	golden(t, "budget.txt", textOf(t, underBudget(), TextOptions{}))
+}
+
+func TestBudgetNotes(t *testing.T) {
+	whole := underBudget()
+	whole.Budget.Elapsed = whole.Window.Duration
+	whole.Budget.Windows = whole.Budget.Windows[:1]
+	empty := recordingtest.Pipeline()
+	empty.Budget = &recording.Budget{Elapsed: -time.Second}
+	empty.Window.Duration = 0
+	tests := []struct {
+		name      string
+		recording *recording.Recording
+		want, not string
+	}{
+		{"none", recordingtest.Pipeline(), "", "budget"},
+		{"gaps", underBudget(), "estimate", ""},
+		{"no gaps", whole, "all of the time", "estimate"},
+		{"nothing", empty, "0% of one CPU", "estimate"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var lines []string
+			for _, note := range Budget(correlate.Build(test.recording)) {
+				lines = append(lines, strings.Join(note, " "))
+			}
+			text := strings.Join(lines, "\n")
+			if !strings.Contains(text, test.want) || test.not != "" && strings.Contains(text, test.not) {
+				t.Errorf("%q is missing, or %q there:\n%s", test.want, test.not, text)
+			}
+		})
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for v, want := range map[float64]uint64{0: 0, -1: 0, 0.6: 1, 999: 999, 1004: 1000, 123456: 123000, 999999: 1000000} {
+		if got := rounded(v); got != want {
+			t.Errorf("rounded(%g) is %d, want %d", v, got, want)
+		}
+	}
+}
