@@ -143,7 +143,11 @@ const (
 	ProbeCounterLOST_TIMELINE_CUT    ProbeCounter = 42
 	ProbeCounterLOST_TIMELINE_OFF    ProbeCounter = 43
 	ProbeCounterLOST_TIMELINE_WAIT   ProbeCounter = 44
-	ProbeCounterCOUNTERS             ProbeCounter = 45
+	ProbeCounterCOUNT_IDLE           ProbeCounter = 45
+	ProbeCounterCOUNT_HITS           ProbeCounter = 46
+	ProbeCounterCOUNT_EXITS          ProbeCounter = 47
+	ProbeCounterCOUNT_SWITCH_TIME    ProbeCounter = 48
+	ProbeCounterCOUNTERS             ProbeCounter = 49
 )
 
 type ProbeDebtKey struct {
@@ -911,6 +915,7 @@ const (
 	ProbeVarGilMethod        = "gil_method"
 	ProbeVarLoaderEvents     = "loader_events"
 	ProbeVarMatching         = "matching"
+	ProbeVarMetered          = "metered"
 	ProbeVarPeekedUntil      = "peeked_until"
 	ProbeVarProcessSlot      = "process_slot"
 	ProbeVarPython           = "python"
@@ -1045,6 +1050,7 @@ type ProbeVariableSpecs struct {
 	GilMethod       *ebpf.VariableSpec `ebpf:"gil_method"`
 	LoaderEvents    *ebpf.VariableSpec `ebpf:"loader_events"`
 	Matching        *ebpf.VariableSpec `ebpf:"matching"`
+	Metered         *ebpf.VariableSpec `ebpf:"metered"`
 	PeekedUntil     *ebpf.VariableSpec `ebpf:"peeked_until"`
 	ProcessSlot     *ebpf.VariableSpec `ebpf:"process_slot"`
 	Python          *ebpf.VariableSpec `ebpf:"python"`
@@ -1168,6 +1174,7 @@ type ProbeVariables struct {
 	GilMethod       *ebpf.Variable `ebpf:"gil_method"`
 	LoaderEvents    *ebpf.Variable `ebpf:"loader_events"`
 	Matching        *ebpf.Variable `ebpf:"matching"`
+	Metered         *ebpf.Variable `ebpf:"metered"`
 	PeekedUntil     *ebpf.Variable `ebpf:"peeked_until"`
 	ProcessSlot     *ebpf.Variable `ebpf:"process_slot"`
 	Python          *ebpf.Variable `ebpf:"python"`
