@@ -39,7 +39,8 @@ func tree(stages []correlate.Stage) []*node {
 		parent := root
 		if depth := len(s.Path.Names); depth > 1 {
 			above := len(s.Path.Joined) - len(s.Path.Innermost()) - 1
-			parent = nodes[key{s.Process, s.Path.Joined[:above]}]
+			// Only a damaged file has a stage inside of what was left out.
+			parent = cmp.Or(nodes[key{s.Process, s.Path.Joined[:above]}], root)
 		}
 		parent.children = append(parent.children, n)
 	}
