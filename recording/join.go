@@ -380,6 +380,7 @@ func (c *Call) add(d *Call) {
 	c.WallNS += d.WallNS
 	c.CPUNS += d.CPUNS
 	c.Bytes += d.Bytes
+	c.GILWaitCausedNS += d.GILWaitCausedNS
 	c.Hist.add(&d.Hist)
 }
 
@@ -390,6 +391,8 @@ func (s *Sample) add(t *Sample) {
 	s.ForCount += t.ForCount
 	s.ForWallNS += t.ForWallNS
 	s.ForCPUNS += t.ForCPUNS
+	s.GILWaitCausedNS += t.GILWaitCausedNS
+	s.ForGILWaitCausedNS += t.ForGILWaitCausedNS
 }
 
 func (s *Stage) add(t *Stage) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,6 +230,53 @@ func TestJoinAnything(t *testing.T) {
 		if _, err := recording.Read(&b); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Every number of every row is added up, also those that come to be later.
+func TestJoinAddsEveryNumber(t *testing.T) {
+	one := recordingtest.Random(rand.New(rand.NewPCG(5, 6)))
+	var j recording.Joined
+	for range 2 {
+		j.Add(recordingtest.Random(rand.New(rand.NewPCG(5, 6))), keepAll)
+	}
+	both := j.Recording()
+	for _, rows := range []struct {
+		name      string
+		one, both any
+	}{
+		{"Calls", one.Calls, both.Calls},
+		{"Stages", one.Stages, both.Stages},
+		{"Debts", one.Debts, both.Debts},
+		{"RegionTimes", one.RegionTimes, both.RegionTimes},
+		{"RegionParts", one.RegionParts, both.RegionParts},
+		{"Allocations", one.Allocations, both.Allocations},
+		{"Budget.Cost", one.Budget.Cost, both.Budget.Cost},
+	} {
+		was, is := map[string]uint64{}, map[string]uint64{}
+		addNumbers(was, rows.name, reflect.ValueOf(rows.one))
+		addNumbers(is, rows.name, reflect.ValueOf(rows.both))
+		for field, n := range was {
+			if is[field] != 2*n && !strings.HasSuffix(field, ".MinNS") && !strings.HasSuffix(field, ".MaxNS") {
+				t.Errorf("%s: %d twice is %d, not %d", field, n, 2*n, is[field])
+			}
+		}
+	}
+}
+
+// addNumbers sums the numbers that are no references, by field, in 64 bits.
+func addNumbers(sums map[string]uint64, name string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			addNumbers(sums, name+"."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			addNumbers(sums, name, v.Index(i))
+		}
+	case reflect.Uint64:
+		sums[name] += v.Uint()
 	}
 }
 
