@@ -225,6 +225,30 @@ func measured(p *correlate.Partition) recording.Parts {
 	}
 }
 
+// A stage that begins and ends in a region has all of its time there, and takes it
+// from what the region has in the stage around.
+func TestStagesInsideARegion(t *testing.T) {
+	p := startFunctions(t)
+	r := record(t, agent.Config{PID: p.PID, StagesFrom: stagesFrom("inner"), Regions: libraryRegions("outer")})
+	p.order("w begin step", "w call outer 3", "w end", "w call inner 2")
+	got := r.interrupt()
+	p.end()
+	expectNoLosses(t, got)
+	expectRegionParts(t, got)
+	if diff := gocmp.Diff(map[string]uint64{"step | outer": 1, "step/inner | outer": 6, "inner | ": 2}, callsIn(got)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	for _, test := range []struct{ stage, all, none string }{{"step/inner", "outer", ""}, {"inner", "", "outer"}} {
+		parts := partsByRegion(t, got, test.stage)
+		if parts[test.all].Total() == 0 || parts[test.none].Total() != 0 {
+			t.Errorf("stage %q by region: %+v", test.stage, parts)
+		}
+	}
+	if parts := partsByRegion(t, got, "step"); parts["outer"].Total() == 0 || parts[""].Total() == 0 {
+		t.Errorf("stage step by region: %+v", parts)
+	}
+}
+
 // What runs inside a driver call is the call's, whose time belongs to the regions
 // that were open when it began.
 func TestRegionInsideACall(t *testing.T) {
@@ -302,6 +326,43 @@ func TestOpenRegionInSnapshots(t *testing.T) {
 		t.Error(err)
 	}
 	p.end()
+}
+
+// Whatever a thread is doing when a snapshot is taken, no time in a region is told
+// twice or never: intervals sum to the recording.
+func TestRegionSnapshotsSumToTheRecording(t *testing.T) {
+	p := startFunctions(t)
+	l := openLiveWith(t, agent.Config{PID: p.PID, Probes: "launch", Regions: libraryRegions("often", "catcher", "plain", "recurse")})
+	p.order("w begin step")
+	sums := map[string]recording.Parts{}
+	add := func(to map[string]recording.Parts, r *recording.Recording) {
+		for _, row := range r.RegionParts {
+			key := fmt.Sprint(r.Threads[row.Thread].Serial, r.Paths[row.Path].Names, regionPath(r, row.Region))
+			to[key] = to[key].Plus(row.Parts)
+		}
+	}
+	before := l.snapshot()
+	p.tell("w call often 8000")
+	p.tell("w call recurse 12")
+	p.tell("w call often 8000")
+	if err := p.orders.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	intervals := 0
+	final := l.finish(func(r *recording.Recording) {
+		add(sums, l.since(before, r))
+		before = r
+		intervals++
+	})
+	add(sums, l.since(before, final))
+	p.Wait()
+	whole := map[string]recording.Parts{}
+	add(whole, final)
+	if diff := gocmp.Diff(whole, sums); diff != "" || intervals < 2 || len(whole) < 4 {
+		t.Errorf("%d intervals do not sum to the recording (-recording +intervals):\n%s", intervals, diff)
+	}
+	expectRegionPartsWithin(t, final)
 }
 
 // More rows than there is room for: what is missing is counted, and the others are

@@ -26,7 +26,13 @@ type live struct {
 
 func openLive(t *testing.T, pid int) *live {
 	t.Helper()
-	session, err := agent.Open(t.Context(), agent.Config{PID: pid, Probes: "all", Live: true})
+	return openLiveWith(t, agent.Config{PID: pid, Probes: "all"})
+}
+
+func openLiveWith(t *testing.T, config agent.Config) *live {
+	t.Helper()
+	config.Live = true
+	session, err := agent.Open(t.Context(), config)
 	if err != nil {
 		t.Fatalf("opening: %v", err)
 	}
