@@ -3,10 +3,13 @@ package agent_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
 	"stageprof/agent/probe"
@@ -34,6 +37,7 @@ func TestKernel(t *testing.T) {
 			t.Run("lost returns", k.lostReturns)
 			t.Run("threads come and go", k.churn)
 			t.Run("exec", k.exec)
+			t.Run("cost", k.cost)
 		})
 	}
 }
@@ -109,4 +113,29 @@ func (k kernelTest) exec(t *testing.T) {
 	got := r.finish()
 	expectEnd(t, got, recording.EndExec)
 	expectEqual(t, got, want)
+}
+
+// cost says what a probed call costs, in system calls of this machine that do
+// nothing: emulated machines can be compared by nothing else.
+func (k kernelTest) cost(t *testing.T) {
+	got, _ := runTester(t, k.config, simtest.Tester(t, "calls", "--calls", "2000"))
+	if !got.Overhead.Calibrated {
+		t.Fatalf("the cost is not known: %s", got.Overhead.Calibration)
+	}
+	t.Logf("a probed call costs as much as %.1f system calls", got.Overhead.CallCostNS/float64(systemCall().Nanoseconds()))
+}
+
+// systemCall is how long a system call takes that does nothing, in the quietest of
+// many batches.
+func systemCall() time.Duration {
+	const batches, calls = 100, 1000
+	least := time.Duration(math.MaxInt64)
+	for range batches {
+		begin := time.Now()
+		for range calls {
+			unix.Getppid()
+		}
+		least = min(least, time.Since(begin)/calls)
+	}
+	return least
 }

@@ -112,7 +112,9 @@ verdict() {
         grep -q '^Problem:.*or newer is needed' "$log"
         return
     fi
-    echo "$passed passed, $failed failed; $(grep -q 'not in this kernel' "$log" && echo perf events || echo multi-uprobe links and perf events)"
+    echo "$passed passed, $failed failed; $(grep -q 'not in this kernel' "$log" && echo perf events || echo multi-uprobe links and perf events);" \
+        "markers $(grep -q 'ok *announced markers' "$log" && echo announced || echo probed);" \
+        "a call costs $(grep -oE 'as much as [0-9.]+ system calls' "$log" | grep -oE '[0-9.]+' | paste -sd , | sed 's/,/ and /') system calls"
     grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
