@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) re
 		o.Samples, o.SamplesNS = t[bpf.ProbeCounterCOUNT_SAMPLES], t[bpf.ProbeCounterCOUNT_SAMPLE_TIME]
 		o.Looks, o.LooksNS = t[bpf.ProbeCounterCOUNT_LOOKS], t[bpf.ProbeCounterCOUNT_LOOK_TIME]
 	}
+	o.Programs = s.programCosts()
 	var calls uint64
 	var added float64
 	for _, c := range r.Calls {
@@ -34,6 +36,25 @@ func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) re
 		o.CallCostNS = added / float64(calls)
 	}
 	return o
+}
+
+// programCosts is what the programs took so far by the kernel's account, nil if it
+// keeps none.
+func (s *Session) programCosts() (costs []recording.Program) {
+	programs := reflect.ValueOf(s.objects.ProbePrograms)
+	for i := range programs.NumField() {
+		p, _ := programs.Field(i).Interface().(*ebpf.Program)
+		if p == nil { // not wanted
+			continue
+		}
+		stats, err := p.Stats()
+		if err != nil || stats.RunCount == 0 {
+			continue
+		}
+		name := programs.Type().Field(i).Tag.Get("ebpf")
+		costs = append(costs, recording.Program{Name: name, Runs: stats.RunCount, WallNS: uint64(stats.Runtime)})
+	}
+	return costs
 }
 
 func (s *Session) kernelMemory() uint64 {

@@ -662,6 +662,7 @@ func (d *interval) subtractOverhead() {
 	subtractUpTo(&o.SamplesNS, d.earlier.Overhead.SamplesNS)
 	subtractUpTo(&o.Looks, d.earlier.Overhead.Looks)
 	subtractUpTo(&o.LooksNS, d.earlier.Overhead.LooksNS)
+	o.Programs = programsSince(d.earlier.Overhead.Programs, o.Programs)
 	o.AgentCPU -= min(o.AgentCPU, d.earlier.Overhead.AgentCPU)
 	var calls uint64
 	for i := range d.r.Calls {
@@ -671,6 +672,19 @@ func (d *interval) subtractOverhead() {
 		o.CallCostNS = float64(o.AddedNS) / float64(calls)
 	}
 	o.Attach, o.Detach = time.Duration(0), time.Duration(0)
+}
+
+func programsSince(earlier, later []recording.Program) (since []recording.Program) {
+	before := map[string]recording.Program{}
+	for _, p := range earlier {
+		before[p.Name] = p
+	}
+	for _, p := range later {
+		subtractUpTo(&p.Runs, before[p.Name].Runs)
+		subtractUpTo(&p.WallNS, before[p.Name].WallNS)
+		since = append(since, p)
+	}
+	return since
 }
 
 // gpuSince takes apart what is a sum or a mean over samples.

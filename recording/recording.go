@@ -457,6 +457,18 @@ type Overhead struct {
 
 	Looks   uint64 `json:"looks,omitempty"`    // at Python stacks, for functions that are stages
 	LooksNS uint64 `json:"looks_ns,omitempty"` // what these took the target's threads
+
+	// Programs is what the BPF programs took by the kernel's own account, by name.
+	// Empty unless the kernel kept it (kernel.bpf_stats_enabled).
+	Programs []Program `json:"programs,omitempty"`
+}
+
+// Program is what one BPF program took. The kernel's account includes what keeping
+// it costs, and not the way into the program.
+type Program struct {
+	Name   string `json:"name"`
+	Runs   uint64 `json:"runs"`
+	WallNS uint64 `json:"wall_ns"` // in all of them
 }
 
 // GPU is NVML's view of the window.

@@ -157,7 +157,8 @@
 //	balance       {seen, reported, lost, holds}; seen is null when it was not counted
 //	overhead      {calibrated, call_cost_ns, added_ns, agent_cpu_ns, agent_rss,
 //	              attach_ns, detach_ns, calibration, probed_sites, kernel_bytes,
-//	              followed, followed_ns, samples, samples_ns, looks, looks_ns};
+//	              followed, followed_ns, samples, samples_ns, looks, looks_ns,
+//	              programs: [{name, runs, wall_ns}] (optional: as the kernel counted)};
 //	              executions of followed functions and what these cost; Python stacks
 //	              that were read, and looks at them for functions that are stages, and
 //	              what either took the target's threads

@@ -256,6 +256,8 @@ type jsonOverhead struct {
 	SamplesNS   uint64  `json:"samples_ns"`
 	Looks       uint64  `json:"looks"`
 	LooksNS     uint64  `json:"looks_ns"`
+	// By the kernel's own account, if it kept one.
+	Programs []recording.Program `json:"programs,omitempty"`
 }
 
 type jsonProbe struct {
@@ -537,7 +539,7 @@ func overheadOf(o *recording.Overhead) jsonOverhead {
 		AgentCPUNS: int64(o.AgentCPU), AgentRSS: o.AgentRSS, AttachNS: int64(o.Attach), DetachNS: int64(o.Detach),
 		Calibration: o.Calibration, ProbedSites: o.ProbedSites, KernelBytes: o.KernelBytes,
 		Followed: o.Followed, FollowedNS: known(o.FollowedNS, o.FollowedNS > 0 || o.Followed == 0),
-		Samples: o.Samples, SamplesNS: o.SamplesNS, Looks: o.Looks, LooksNS: o.LooksNS,
+		Samples: o.Samples, SamplesNS: o.SamplesNS, Looks: o.Looks, LooksNS: o.LooksNS, Programs: o.Programs,
 	}
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,18 @@ func Account(l *correlate.Ledger) string {
 	}
 }
 
+// programCosts lists the programs that took most, each with the mean of its runs.
+func programCosts(programs []recording.Program) string {
+	const most = 6
+	programs = slices.DeleteFunc(slices.Clone(programs), func(p recording.Program) bool { return p.Runs == 0 })
+	slices.SortStableFunc(programs, func(a, b recording.Program) int { return cmp.Compare(b.WallNS, a.WallNS) })
+	var texts []string
+	for _, p := range programs[:min(most, len(programs))] {
+		texts = append(texts, fmt.Sprintf("%s %s in %s", printable(p.Name), duration(p.WallNS/p.Runs), plural(p.Runs, "run")))
+	}
+	return strings.Join(texts, ", ")
+}
+
 // Cost lists what the recording itself cost: whom or what, how much.
 func Cost(l *correlate.Ledger) (notes [][]string) {
 	r := l.Source
@@ -109,6 +122,9 @@ func Cost(l *correlate.Ledger) (notes [][]string) {
 	}
 	item("agent", "%s of CPU%s, %s of memory and %s in the kernel",
 		duration(uint64(max(o.AgentCPU, 0))), ofOneCore(o.AgentCPU, whole), size(o.AgentRSS), size(o.KernelBytes))
+	if programs := programCosts(o.Programs); programs != "" {
+		item("kernel", "its own account, per run: %s", programs)
+	}
 	detached := "detached after this was made"
 	if o.Detach > 0 {
 		detached = "detached in " + duration(uint64(o.Detach))

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a probed driver call costs: unprobed, under stageprof with
 everything on, and under bpftrace with the usual two-probe script. Then what a
-stage costs, and a context switch, of the target and of a bystander.
+stage costs, and a context switch, of the target and of a bystander; and what a run
+of each program takes by the kernel's own account.
 
 usage: bench.py [--debt | --timeline] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
 The figures of a table come from the same process, one after the other. At last
@@ -150,6 +151,37 @@ def python_stacks(target, folder):
     return rows
 
 
+@contextlib.contextmanager
+def kernel_account():
+    """The kernel keeps account of what BPF programs take, at a small cost of its own."""
+    switch = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
+    before = switch.read_text()
+    switch.write_text("1")
+    try:
+        yield
+    finally:
+        switch.write_text(before)
+
+
+def programs(target, bystander, folder):
+    """What our programs take by that account, where little else runs them: rows of a table."""
+    def mean(work, *names):
+        with stageprof(target, folder) as recording:
+            work()
+        p = next(p for p in recording["overhead"]["programs"] if p["name"] in names)
+        return p["wall_ns"] / p["runs"]
+
+    with kernel_account():
+        return [
+            ("driver_entry", mean(lambda: target.best(1_000), "driver_entry")),
+            ("driver_return", mean(lambda: target.best(1_000), "driver_return")),
+            ("marker_announced, or marker_hit", mean(target.stages, "marker_announced", "marker_hit")),
+            ("on_switch, between threads of the target", mean(target.switches, "on_switch")),
+            ("on_switch, between other threads", mean(bystander.switches, "on_switch")),
+            ("on_wakeup, of other threads: one comparison", mean(bystander.switches, "on_wakeup")),
+        ]
+
+
 def overhead(recording):
     o = recording["overhead"]
     seconds = recording["window"]["duration_ns"] / 1e9
@@ -231,6 +263,7 @@ def main():
             theirs = target.best(200)
         with stageprof(target, folder) as recording:
             target.ask("paced", RATE, 10)
+        ours_inside = programs(target, bystander, folder)
         stacks = python_stacks(target, folder)
     target.close()
     bystander.close()
@@ -241,6 +274,9 @@ def main():
     table("a context switch, with the pipe that makes it", [
         ("nobody attached, target", switch), ("  stageprof, target", our_switch),
         ("nobody attached, another process", elsewhere), ("  stageprof, another process", our_elsewhere)])
+    print(f"{'a run of our programs, as the kernel counts':44}{'ns':>10}")
+    for name, cost in ours_inside:
+        print(f"{'  ' + name:44}{cost:10.1f}")
     print(overhead(recording))
     print(f"{f'a driver call with Python stacks, {FRAMES} frames':44}{'ns':>10}")
     for mode, cost, samples in stacks:
