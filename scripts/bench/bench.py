@@ -5,13 +5,14 @@ everything on, and under bpftrace with the usual two-probe script. Then what a
 stage costs, and a context switch, of the target and of a bystander; and what a run
 of each program takes by the kernel's own account.
 
-usage: bench.py [--debt | --timeline] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
+usage: bench.py [--budget | --debt | --timeline] DRIVER LOOP MARKERS, all shared libraries; run by `make bench`.
 The figures of a table come from the same process, one after the other. At last
 the agent's own cost is measured at 100 000 calls a second, and what Python
 stacks cost.
 
 With --debt, instead: what sync debt adds to a launch that succeeds, with it and
-without it in turn; with --timeline, what a timeline adds.
+without it in turn; with --timeline, what a timeline adds. With --budget: what a
+recording under a budget of 1 % takes of a loop's speed, beside what it says.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import time
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RATE = 100_000  # calls per second, for the agent's cost
 FRAMES = 20  # of Python
+BUDGET = "1%"
 PATIENCE = 60  # seconds for anything to become ready
 
 BPFTRACE = """
@@ -229,8 +231,35 @@ def in_turn(target, what, without, option, rounds=12):
           f"{100 * (least[option] / least[without] - 1):.0f} % of a probed launch")
 
 
+def work_for(target, rate):
+    """How much work between two calls makes them so many per second of CPU."""
+    few, many = 0, 20_000
+    fast, slow = (1 / target.ask("worked", work, 1) for work in (few, many))
+    return max(0, round((1 / rate - fast) * many / (slow - fast)))
+
+
+def under_budget(target, seconds=25, rounds=2):
+    """The speed of loops without a recording, with one under a budget, and without one again, in turn."""
+    print(f"--budget {BUDGET}, {seconds} s{'without':>15}{'with':>12}{'slower by':>11}{'reckoned':>10}{'covered':>9}{'windows':>9}")
+    with tempfile.TemporaryDirectory() as folder:
+        for rate in (25_000, 400_000):
+            work = work_for(target, rate)
+            for _ in range(rounds):
+                before = target.ask("worked", work, seconds / 3)
+                with stageprof(target, pathlib.Path(folder), "--budget", BUDGET, "--duration", f"{seconds}s") as recording:
+                    speed = target.ask("worked", work, seconds)
+                    recording["agent"].wait(PATIENCE)
+                without = (before + target.ask("worked", work, seconds / 3)) / 2
+                budget = recording["budget"]
+                used = sum(budget["cost"].values()) / budget["elapsed_ns"]
+                covered = recording["window"]["duration_ns"] / budget["elapsed_ns"]
+                print(f"{rate:>9} calls/s{without:17.0f}{speed:12.0f}{100 * (1 - speed / without):9.2f} %"
+                      f"{100 * used:8.2f} %{100 * covered:7.1f} %{len(budget['windows']):9}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--budget", action="store_true")
     parser.add_argument("--debt", action="store_true")
     parser.add_argument("--timeline", action="store_true")
     for library in ("driver", "loop", "markers"):
@@ -238,9 +267,11 @@ def main():
     args = parser.parse_args()
     libraries = (args.driver, args.loop, args.markers)
 
-    if args.debt or args.timeline:
+    if args.budget or args.debt or args.timeline:
         target = Target(*libraries)
-        if args.debt:
+        if args.budget:
+            under_budget(target)
+        elif args.debt:
             in_turn(target, "sync debt", "--sync-debt=false", "--sync-debt")
         else:
             in_turn(target, "a timeline", "no timeline", "--timeline")

@@ -59,6 +59,26 @@ long paced(launch *f, long rate, double seconds) {
     return made;
 }
 
+static int64_t own_cpu(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+// worked calls and works in turn and returns how often in each second of the thread's own CPU time:
+// unlike the time on the wall, that has nothing of what else runs on the machine.
+double worked(launch *f, long work, double seconds) {
+    long calls = 0;
+    int64_t end = now() + (int64_t)(seconds * 1e9), before = own_cpu();
+    while (now() < end)
+        for (int i = 0; i < 100; i++, calls++) {
+            burst(f, 1);
+            for (volatile long n = 0; n < work; n++)
+                ;
+        }
+    return (double)calls * 1e9 / (double)(own_cpu() - before);
+}
+
 // best_pair returns the nanoseconds per begin and end of a stage in the quietest batch.
 double best_pair(void (*begin)(const char *), void (*end)(void), long pairs, int batches) {
     double least = 0;

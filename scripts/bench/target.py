@@ -10,6 +10,8 @@ a request, answered by one line:
   switch ROUNDS BATCHES  the same of a switch between two threads on one CPU
   deep CALLS FRAMES      the same of 20 batches, so many Python frames deep
   paced RATE SECONDS     calls made at that rate per second
+  worked WORK SECONDS    calls per second of the thread's CPU time, each followed by
+                         so much work
   kernel 0 0             0: from here on the calls launch a kernel on a stream
 
 The calls come from a Python thread, inside a stage, with the GIL free, so that
@@ -60,6 +62,7 @@ def functions(driver, loop, markers):
         "pair": bind("best_pair", ctypes.c_double, ctypes.c_int, begin, end),
         "switch": bind("best_switch", ctypes.c_double, ctypes.c_int),
         "paced": bind("paced", long, ctypes.c_double, launch),
+        "worked": bind("worked", ctypes.c_double, ctypes.c_double, launch),
         "kernel": lambda *_: use_kernel(driver, loop),
     }
 
