@@ -76,6 +76,11 @@ test-timeline: all ## the traces of `timeline`, read with Perfetto's own definit
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 	@scripts/test-torch.sh
 
+.PHONY: test-pythons
+test-pythons: all ## the tests of Python on more interpreters (a 130 MB download and two builds, kept)
+	$(NEED) g++ clang
+	@scripts/test-pythons.sh
+
 .PHONY: test-kernels
 test-kernels: all ## the end-to-end tests on other kernels, emulated; KERNELS='6.1 6.12'
 	$(NEED) qemu busybox cpio

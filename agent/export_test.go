@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"stageprof/agent/gil"
 	"stageprof/bpf"
 )
 
@@ -22,6 +23,13 @@ func (s *Session) SetPeekedUntil(moment uint64) error { return s.objects.PeekedU
 func (c Config) Advance(d time.Duration) Config {
 	c.advance = d
 	return c
+}
+
+// Python is what is known of the target's interpreter now.
+func (s *Session) Python() gil.Plan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan.Python
 }
 
 // BreakDriverEntry makes the kernel refuse to probe any further driver's entries.

@@ -1,9 +1,7 @@
 package agent_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,38 +11,6 @@ import (
 	"stageprof/agent/target"
 	"stageprof/recording"
 )
-
-// libpython is an interpreter as a shared library.
-type libpython struct{ Library, Home string }
-
-const describeLibpython = `
-import json, os, sys, sysconfig
-path = os.path.join(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("INSTSONAME") or "")
-print(json.dumps({"Library": path if ".so" in path and os.path.exists(path) else "", "Home": sys.prefix}))
-`
-
-// libpythons returns those that the machine's interpreters have.
-func libpythons(t *testing.T) []libpython {
-	t.Helper()
-	var found []libpython
-	for _, path := range interpreters(t) {
-		out, err := exec.Command(path, "-c", describeLibpython).Output()
-		if err != nil {
-			t.Fatalf("%q does not describe itself: %v", path, err)
-		}
-		var python libpython
-		if err := json.Unmarshal(out, &python); err != nil {
-			t.Fatalf("%q describes itself as %q: %v", path, out, err)
-		}
-		if python.Library != "" {
-			found = append(found, python)
-		}
-	}
-	if len(found) == 0 {
-		t.Fatal("no interpreter here has a shared library")
-	}
-	return found
-}
 
 // startPythonPuppet starts a puppet with an interpreter in it, and returns how to
 // order a thread to sleep as one that waits for the GIL.

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 
@@ -108,6 +110,20 @@ func (im *images) makeRoom(mappings []target.Mapping) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// pythonFile matches files that are called as interpreters are.
+var pythonFile = regexp.MustCompile(`^(lib)?python[23]\b`)
+
+// pythons counts the files that may be interpreters, by their names.
+func (im *images) pythons() int {
+	n := 0
+	for key := range im.files {
+		if pythonFile.MatchString(filepath.Base(key.path)) {
+			n++
+		}
+	}
+	return n
 }
 
 func keyOf(m target.Mapping) fileKey { return fileKey{m.Dev, m.Inode, m.Path} }

@@ -291,7 +291,7 @@ func TestCaseC22GILWait(t *testing.T) {
 		t.Run(python, func(t *testing.T) {
 			command := simtest.Command{Path: python, Args: []string{script, simtest.Driver(t), fmt.Sprint(rounds)}}
 			got, p := runTester(t, agent.Config{}, command.With(
-				"PYTHONPATH="+filepath.Join(simtest.Root(t), "build/python"), "SIMCUDA_SCHED=block"))
+				"PYTHONPATH="+filepath.Join(simtest.Root(t), "build/python"), "SIMCUDA_SCHED=block", lockOn))
 			var measured gilWait
 			if err := json.Unmarshal([]byte(p.WaitLine("{")), &measured); err != nil {
 				t.Fatal(err)

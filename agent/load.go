@@ -151,11 +151,11 @@ var gilReadings = map[gil.Method]bpf.ProbeGilReading{
 }
 
 func (s *Session) setGIL(plan gil.Plan) error {
-	err := s.objects.Gil.Set(bpf.ProbeGilPlan{
+	// The programs may be running: no state while the plan is half the old one.
+	err := errors.Join(s.objects.GilMethod.Set(uint32(bpf.ProbeGilReadingGIL_METHOD_UNKNOWN)), s.objects.Gil.Set(bpf.ProbeGilPlan{
 		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
 		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
 		LockStart: plan.LockStart, LockEnd: plan.LockEnd,
-	})
-	// The method last: the programs may be running.
+	}))
 	return errors.Join(err, s.objects.GilMethod.Set(uint32(gilReadings[plan.Method])))
 }

@@ -39,16 +39,22 @@ func (s *Session) setStacks(plan gil.Plan) error {
 	if err != nil {
 		s.stacksReason = err.Error()
 		s.warnOnce(s.stacksReason)
-		return nil
+		return errors.Join(s.objects.PythonMode.Set(uint32(bpf.ProbePythonStacksPYTHON_STACKS_OFF)), s.objects.PythonKnown.Set(uint32(0)))
 	}
-	if s.config.PythonStacks != PythonStacksOff {
-		s.samples.decoder = pystack.NewDecoder(s.process, layout)
+	if of := (interpreter{plan.Runtime, plan.Version}); s.config.PythonStacks != PythonStacksOff && s.samples.of != of {
+		s.samples.decoder, s.samples.of = pystack.NewDecoder(s.process, layout), of
 	}
 	// What makes use of it last: the programs may be running.
 	return errors.Join(
 		s.objects.Python.Set(kernelLayout(&layout)),
 		s.objects.PythonMode.Set(uint32(stackModes[s.config.PythonStacks])), s.objects.PythonKnown.Set(uint32(1)),
 	)
+}
+
+// interpreter tells one interpreter of the target's from others.
+type interpreter struct {
+	runtime uint64
+	version string
 }
 
 var stackModes = map[PythonStacks]bpf.ProbePythonStacks{
@@ -99,6 +105,7 @@ type sampleReader struct {
 	ring    *ringbuf.Reader
 	record  ringbuf.Record
 	decoder *pystack.Decoder // nil while there is no interpreter to read
+	of      interpreter      // that the decoder reads
 
 	rows    map[bpf.ProbeCallKey]map[int]*recording.Sample // by stack
 	sums    int                                            // in all rows

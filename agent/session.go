@@ -58,6 +58,7 @@ type Session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	announcing   bool            // markers that are announced are followed
 	gates        []gatedLibrary  // that are held open
+	pythons      int             // files that may be interpreters, when one was last looked for
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
 	samples      *sampleReader   // of Python stacks

@@ -240,15 +240,26 @@ func (s *Session) giveUp(d target.Driver, err error) error {
 	return fmt.Errorf("the driver %q is left out: %w", d.Path, err)
 }
 
+// detectLatePython looks for an interpreter again when there may be another than
+// at the last time, or more may be known of it: it was loaded, it has started.
 func (s *Session) detectLatePython() error {
-	if s.plan.Python.Method != gil.None {
+	mapped := s.names.pythons()
+	if s.plan.Python.Method != gil.None && !s.plan.Python.Provisional && mapped == s.pythons {
 		return nil
 	}
 	plan, err := gil.Detect(s.process)
-	if err != nil || plan.Method == gil.None {
+	if err != nil {
 		return err
 	}
+	s.pythons = mapped
+	s.again = s.again || plan.Provisional // no loader tells when it starts
+	if plan == s.plan.Python {
+		return nil
+	}
 	s.plan.Python = plan
+	if plan.Method == gil.Unknown {
+		s.warnOnce("whether calls hold Python's lock is not known from here on: " + plan.Reason)
+	}
 	return s.setPython()
 }
 

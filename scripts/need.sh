@@ -21,6 +21,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     python-venv) "$PYTHON" -c 'import ensurepip, venv' ;;
     # gcc runs without the C library'"'"'s headers, but builds nothing.
     gcc) command -v gcc && echo '#include <stdlib.h>' | gcc -E - ;;
+    libffi-headers) echo '#include <ffi.h>' | gcc -E - ;;
     libbpf-headers) [ -e /usr/include/bpf/bpf_core_read.h ] ;;
     g++) command -v g++ && echo '#include <cstdlib>' | g++ -x c++ -E - ;;
     browser) "${0%/*}/browser.sh" ;;
@@ -44,6 +45,7 @@ packages() {
     python) echo python3 ;;
     python-headers) echo python3-dev ;;
     python-venv) echo python3-venv ;;
+    libffi-headers) echo libffi-dev ;;
     libbpf-headers) echo libbpf-dev ;;
     bpftool) bpftool_package ;;
     unshare) echo util-linux ;;

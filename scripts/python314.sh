@@ -12,44 +12,8 @@ readonly DIR=$PWD/build/python3.14
 readonly PACKAGES='python3.14-minimal libpython3.14-minimal libpython3.14-stdlib libpython3.14-dev
     libc6 libexpat1 libffi8 libgcc-s1 libssl3t64 libzstd1 zlib1g'
 
-apt() {
-    local command=$1
-    shift
-    "apt-$command" -qq -o APT::Sandbox::User=root \
-        -o "Dir::Etc::SourceList=$DIR/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o "Dir::State::Lists=$DIR/lists" -o "Dir::Cache=$DIR/cache" "$@"
-}
-
-# unpack: the packages' files. The source of packages is this machine's.
-unpack() {
-    local site deb
-    site=$(apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
-    [ -n "$site" ] || { echo "python314: this machine has no Debian package source" >&2; exit 1; }
-    mkdir -p "$DIR"/{lists,cache,debs,new}
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site sid main" >"$DIR/sources.list"
-    apt get update
-    # shellcheck disable=SC2086 # a list of words
-    (cd "$DIR/debs" && apt get download $PACKAGES)
-    ln -sfn usr/lib "$DIR/new/lib"
-    ln -sfn usr/lib64 "$DIR/new/lib64"
-    mkdir -p "$DIR"/new/usr/{lib,lib64}
-    for deb in "$DIR"/debs/*.deb; do
-        dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink -C "$DIR/new"
-    done
-    mv "$DIR/new" "$DIR/files"
-    rm -rf "$DIR"/{lists,cache,debs}
-}
-
-# wrap: the interpreter with its own C library.
-wrap() {
-    cat >"$DIR/python.new" <<WRAPPER
-#!/bin/sh
-PYTHONHOME=$DIR/files/usr exec $DIR/files/usr/lib64/ld-linux-x86-64.so.2 \
-    --library-path $DIR/files/usr/lib/x86_64-linux-gnu $DIR/files/usr/bin/python3.14 "\$@"
-WRAPPER
-    chmod +x "$DIR/python.new"
-    mv "$DIR/python.new" "$DIR/python"
-}
+# shellcheck disable=SC1091 # it is checked itself
+. scripts/debian.sh
 
 # installed: whether there is nothing to download.
 installed() {
@@ -66,8 +30,9 @@ if installed; then
     make --no-print-directory -s -C marker python PYTHON="$python" >&2
 else
     python=$DIR/python
-    [ -e "$DIR/files" ] || unpack >&2
-    wrap
+    # shellcheck disable=SC2086 # a list of words
+    [ -e "$DIR/files" ] || debian_unpack "$DIR" sid $PACKAGES >&2
+    debian_wrap "$python" "$DIR/files" "PYTHONHOME=$DIR/files/usr" "$DIR/files/usr/bin/python3.14"
     make --no-print-directory -s -C marker python PYTHON="$python" PYTHON_INCLUDE="$DIR/files/usr/include/python3.14 $DIR/files/usr/include" >&2
 fi
 echo "$python"

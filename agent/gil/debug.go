@@ -58,7 +58,7 @@ func debugSupport(mem reader, found []interpreter, unreadable []error) (DebugSup
 		}
 		return DebugSupport{}, fmt.Errorf("%w: there is no Python in it", ErrNoDebugSupport)
 	}
-	in, d, err := choose(mem, found)
+	in, d, _, err := choose(mem, found)
 	if err != nil {
 		return DebugSupport{}, fmt.Errorf("%w: %w", ErrNoDebugSupport, err)
 	}

@@ -38,8 +38,8 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 		}
 		return Plan{Method: None}
 	}
-	in, d, err := choose(mem, found)
-	plan := Plan{Path: in.path, FreeThreaded: d.freeThreaded}
+	in, d, provisional, err := choose(mem, found)
+	plan := Plan{Path: in.path, FreeThreaded: d.freeThreaded, Provisional: provisional}
 	if d.known {
 		plan.Version = d.version.String()
 	}
@@ -55,7 +55,7 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 	if err != nil {
 		return Plan{
 			Method: Unknown, Version: plan.Version, Path: plan.Path, FreeThreaded: plan.FreeThreaded,
-			Reason: err.Error(),
+			Reason: err.Error(), Provisional: plan.Provisional,
 		}
 	}
 	return plan
@@ -77,17 +77,13 @@ func codeType(in interpreter) uint64 {
 	return in.bias + symbol.Value
 }
 
-// choose returns the interpreter that is in use. Several are mapped when, for example, an extension
-// was linked against libpython and loaded into a python that has its own copy.
-func choose(mem reader, found []interpreter) (interpreter, description, error) {
-	var (
-		in      interpreter
-		d       description
-		err     error
-		running []string
-	)
+// choose returns the interpreter that is in use, and whether that may change. Several are mapped when,
+// for example, an extension was linked against libpython and loaded into a python that has its own copy.
+func choose(mem reader, found []interpreter) (in interpreter, d description, provisional bool, err error) {
+	var running []string
 	for i, candidate := range found {
 		cd, cerr := describe(mem, candidate)
+		provisional = provisional || candidate.kind == cpython && cd.mayStart()
 		if cd.initialised {
 			running = append(running, candidate.path)
 		}
@@ -101,7 +97,7 @@ func choose(mem reader, found []interpreter) (interpreter, description, error) {
 	case len(running) == 0 && len(found) > 1:
 		err = fmt.Errorf("%d interpreters are mapped and none is seen to run", len(found))
 	}
-	return in, d, err
+	return in, d, provisional, err
 }
 
 // fill completes the plan for the interpreter in use.

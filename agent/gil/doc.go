@@ -38,6 +38,8 @@
 //     waiting for anything else.
 //   - An interpreter that a C program loads with dlopen works; its variable is found through the
 //     thread's vector of TLS blocks, see [Plan].TLSModule.
+//   - What is known of an interpreter that has not started is provisional ([Plan].Provisional). A second one that
+//     starts is noticed when the process is looked at again.
 //   - CPython 3.8 to 3.11 note in a thread state which thread created it. A program that creates a
 //     thread state on one thread and runs it on another, without PyGILState_Ensure, is seen as free.
 //   - A program that contains CPython 3.8 or 3.9 without exporting it, and is stripped, looks like

@@ -20,6 +20,11 @@ type description struct {
 	initialised  bool    // it has an interpreter state; needs the layout
 }
 
+// mayStart reports whether more will be known of the interpreter once it has started.
+func (d description) mayStart() bool {
+	return !d.known || d.layout != nil && !d.initialised
+}
+
 // describe finds out an interpreter's version and layout. The version is taken from, in this order:
 // the exported Py_Version (3.11), the table of debug offsets (3.13), what Py_GetVersion left in
 // memory, the file's name.

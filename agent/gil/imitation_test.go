@@ -143,7 +143,7 @@ func TestBroken(t *testing.T) {
 			}
 			if want := (Plan{
 				Method: plan.Method, Version: plan.Version, Path: plan.Path, Reason: plan.Reason,
-				FreeThreaded: plan.FreeThreaded,
+				FreeThreaded: plan.FreeThreaded, Provisional: plan.Provisional,
 			}); plan != want {
 				t.Fatalf("the plan %+v holds addresses", plan)
 			}

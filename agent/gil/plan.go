@@ -49,6 +49,9 @@ type Plan struct {
 	Path string
 	// Reason says, for Unknown, what was looked at and why it does not suffice.
 	Reason string
+	// Provisional says that an interpreter had not started yet, or not far enough to tell its version:
+	// once it has, [Detect] knows more.
+	Provisional bool
 
 	Address        uint64 // of the pointer to the current thread state
 	ThreadIDOffset uint64 // of the owner's thread pointer in a thread state

@@ -22,8 +22,9 @@ type python struct {
 	FreeThreaded   bool
 	Prefix         string
 	Executable     string // the program that Path starts
-	Library        string // the shared libpython, "" if there is none
+	Library        string // the shared libpython, "" if there is none that loads here
 	Shared         bool   // Path uses it
+	Foreign        bool   // Path has another C library than this machine
 	Config         string // folder with the static library's parts
 	Include        string
 	Link           []string // flags to link the static library
@@ -33,6 +34,7 @@ const describePython = `
 import json, os, platform, sys, sysconfig
 var = lambda name: sysconfig.get_config_var(name) or ""
 path = os.path.join(var("LIBDIR"), var("INSTSONAME"))
+foreign = os.path.basename(os.path.realpath("/proc/self/exe")).startswith("ld-")
 print(json.dumps({
     "Implementation": platform.python_implementation(),
     "Version": "%d.%d.%d" % sys.version_info[:3],
@@ -40,7 +42,8 @@ print(json.dumps({
     "Minor": sys.version_info[1],
     "FreeThreaded": bool(var("Py_GIL_DISABLED")),
     "Prefix": sys.prefix,
-    "Library": path if ".so" in path and os.path.exists(path) else "",
+    "Foreign": foreign,
+    "Library": path if not foreign and ".so" in path and os.path.exists(path) else "",
     "Executable": os.path.realpath("/proc/self/exe"),
     "Shared": "libpython" in open("/proc/self/maps").read(),
     "Config": var("LIBPL"),
@@ -138,6 +141,9 @@ func TestInstalled(t *testing.T) {
 		w := py.start(t, py.Path, "PYTHON_GIL=1")
 		plan := detect(t, w.process)
 		py.expect(t, plan)
+		if plan.Provisional {
+			t.Errorf("the plan of a running Python is provisional: %+v", plan)
+		}
 		w.checkTurns(t, plan)
 		w.checkWaiting(t, plan)
 	})
@@ -181,7 +187,7 @@ func TestNotStarted(t *testing.T) {
 			method = CurrentThreadState
 		}
 		if plan.Method != method || plan.Version != version || (plan.Reason != "") != (method == Unknown) ||
-			(plan.LockStart != 0) != (py.Minor < 12) {
+			(plan.LockStart != 0) != (py.Minor < 12) || !plan.Provisional {
 			t.Fatalf("the plan for %s is %+v", py.Version, plan)
 		}
 	})
@@ -216,7 +222,7 @@ func TestStripped(t *testing.T) {
 		if !py.Shared {
 			file = py.Executable
 		}
-		if !hasSymbols(t, file) {
+		if py.Foreign || !hasSymbols(t, file) {
 			return
 		}
 		stripped := build(t, filepath.Base(file), "strip", "--strip-all", "-o", "OUT", file)
@@ -252,7 +258,7 @@ func hasSymbols(t *testing.T, path string) bool {
 // version away.
 func TestStatic(t *testing.T) {
 	eachPython(t, func(t *testing.T, py python) {
-		if !py.Shared {
+		if !py.Shared || py.Foreign {
 			return // TestInstalled and TestStripped had a static one
 		}
 		static := py.linkStatic(t, "interpreter", "-Wl,-export-dynamic", filepath.Join(py.Config, "python.o"))
@@ -321,7 +327,7 @@ func TestLoadedLate(t *testing.T) {
 // file, from 3.10 on, only _PyRuntime is found, by its section.
 func TestNotExported(t *testing.T) {
 	eachPython(t, func(t *testing.T, py python) {
-		if !py.Shared {
+		if !py.Shared || py.Foreign {
 			return
 		}
 		environ := []string{"PYTHONHOME=" + py.Prefix, "PYTHON_GIL=1"}

@@ -53,11 +53,9 @@
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
-//   python FILE HOME      loads a libpython and starts its interpreter: nobody has the GIL then
-//   hold, release         the GIL
 //   lend FILE             as pause, but gives the GIL up inside, and takes it back before the end
 //   sleep-at ADDRESS MS   sleeps for so long in a futex there, as threads do that wait for a lock
-// and what streams.h says.
+// and what streams.h and pythons.h say.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -83,6 +81,7 @@
 
 #include "../../marker/c/stageprof.h"
 #include "nvtx.h"
+#include "pythons.h"
 #include "streams.h"
 #include "tester.h"
 
@@ -112,14 +111,6 @@ static struct {
 } markers;
 
 static CUresult (*second_query)(int *);
-
-static struct {
-    void (*initialize)(int);
-    int (*ensure)(void);
-    void (*release)(int);
-    void *(*save_thread)(void);
-    void (*restore_thread)(void *);
-} python;
 
 static struct {
     int (*push)(const char *);
@@ -551,37 +542,10 @@ static void call_function(const char *arguments) {
     function(number, launch_once);
 }
 
-// FILE HOME
-static void start_python(const char *arguments) {
-    char path[LINE], home[LINE];
-    if (sscanf(arguments, "%4351s %4351s", path, home) != 2)
-        tester_fail("python: a library and a folder are needed, not \"%s\"", arguments);
-    setenv("PYTHONHOME", home, 1);
-    setenv("PYTHON_GIL", "1", 1); // also where it could do without
-    void *library = open_library(path);
-    *(void **)&python.initialize = dlsym(library, "Py_InitializeEx");
-    *(void **)&python.ensure = dlsym(library, "PyGILState_Ensure");
-    *(void **)&python.release = dlsym(library, "PyGILState_Release");
-    *(void **)&python.save_thread = dlsym(library, "PyEval_SaveThread");
-    *(void **)&python.restore_thread = dlsym(library, "PyEval_RestoreThread");
-    python.initialize(0);
-    python.save_thread();
-}
-
-static __thread int gil_state;
-
-static void hold(void) {
-    gil_state = python.ensure();
-}
-
-static void release(void) {
-    python.release(gil_state);
-}
-
 static void lend_inside(void) {
-    void *thread = python.save_thread();
+    python_release();
     wait_inside();
-    python.restore_thread(thread);
+    python_hold();
 }
 
 static void lend(const char *file) {
@@ -639,6 +603,16 @@ static void start(const char *name) {
     if (pthread_create(&p->thread, NULL, serve, p))
         tester_fail("starting a thread: %m");
     await_obedience(p);
+}
+
+static bool obey_one_of(const struct command *c, const char *order, size_t length) {
+    for (; c->name; c++) {
+        if (strlen(c->name) == length && !strncmp(c->name, order, length)) {
+            c->run(order + length + (order[length] == ' '));
+            return true;
+        }
+    }
+    return false;
 }
 
 // Obeys the part of a line after the thread's name.
@@ -699,9 +673,6 @@ static void obey(const char *order) {
         {"semaphores", semaphores, NULL},
         {"library", NULL, open_functions},
         {"call", NULL, call_function},
-        {"python", NULL, start_python},
-        {"hold", hold, NULL},
-        {"release", release, NULL},
         {"lend", NULL, lend},
         {"sleep-at", NULL, sleep_at},
     };
@@ -716,13 +687,9 @@ static void obey(const char *order) {
             commands[i].with(argument);
         return;
     }
-    for (const struct stream_command *c = stream_commands; c->name; c++) {
-        if (strlen(c->name) == length && !strncmp(c->name, order, length)) {
-            c->run(argument);
-            return;
-        }
-    }
-    tester_fail("unknown order \"%s\"", order);
+    if (!obey_one_of(stream_commands, order, length) &&
+        !obey_one_of(python_commands, order, length))
+        tester_fail("unknown order \"%s\"", order);
 }
 
 static void *serve(void *argument) {

@@ -278,7 +278,7 @@ static void passing_threads(const char *count) {
     }
 }
 
-const struct stream_command stream_commands[] = {
+const struct command stream_commands[] = {
     {"stream", make_stream},
     {"stream-again", make_again},
     {"destroy", destroy},

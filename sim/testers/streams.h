@@ -23,12 +23,9 @@
 #ifndef TESTERS_STREAMS_H
 #define TESTERS_STREAMS_H
 
-struct stream_command {
-    const char *name;
-    void (*run)(const char *argument);
-};
+#include "command.h"
 
 // Ends with a null name.
-extern const struct stream_command stream_commands[];
+extern const struct command stream_commands[];
 
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# build/sim/testers/NAME: one program per testers/NAME.c; tester.c is in all of them, streams.c in the puppet.
-TESTER_SOURCES := $(filter-out testers/tester.c testers/streams.c,$(wildcard testers/*.c))
+# build/sim/testers/NAME: one program per testers/NAME.c; tester.c is in all of them, streams.c and pythons.c in the puppet.
+TESTER_SOURCES := $(filter-out testers/tester.c testers/streams.c testers/pythons.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
 testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
@@ -14,7 +14,7 @@ $(OUT)/testers/%: $(OBJ)/testers/%.o $(OBJ)/testers/tester.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl -lpthread
 
-$(OUT)/testers/puppet: $(OBJ)/testers/streams.o
+$(OUT)/testers/puppet: $(OBJ)/testers/streams.o $(OBJ)/testers/pythons.o
 
 # The driver linked into the executable: its functions are in .symtab only.
 $(OBJ)/testers/static-%.o: testers/%.c
