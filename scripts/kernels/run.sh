@@ -98,6 +98,13 @@ boot() {
         </dev/null 2>&1 | tr -d '\r' >"$3"
 }
 
+# costs LOG: of a call, with each mechanism.
+costs() {
+    local found
+    found=$(grep -oE 'as much as [0-9.]+ system calls' "$1" | grep -oE '[0-9.]+' | paste -sd , | sed 's/,/ and /')
+    echo "${found:-an unknown number of} system calls"
+}
+
 # verdict LOG: one line about a kernel; fails unless everything is as it must be.
 verdict() {
     local log=$1 passed failed
@@ -114,7 +121,7 @@ verdict() {
     fi
     echo "$passed passed, $failed failed; $(grep -q 'not in this kernel' "$log" && echo perf events || echo multi-uprobe links and perf events);" \
         "markers $(grep -q 'ok *announced markers' "$log" && echo announced || echo probed);" \
-        "a call costs $(grep -oE 'as much as [0-9.]+ system calls' "$log" | grep -oE '[0-9.]+' | paste -sd , | sed 's/,/ and /') system calls"
+        "a call costs $(costs "$log")"
     grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
