@@ -1,8 +1,12 @@
 package bpf
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 )
 
 func TestLoadSelected(t *testing.T) {
@@ -35,5 +39,25 @@ func TestLoadSelectedUnknown(t *testing.T) {
 	err = LoadSelected(spec, &objects, "loader_hit", "driver_exit")
 	if err == nil || !strings.Contains(err.Error(), `"driver_exit"`) {
 		t.Errorf("got %v, want an error that names the program", err)
+	}
+}
+
+// A program on a uprobe can be preempted by another run of it: its stack must not be
+// one of the CPU. It is not if the program could make a tail call.
+func TestProgramsOnUprobesHaveTheirOwnStack(t *testing.T) {
+	spec, err := LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tailCalls := func(i asm.Instruction) bool {
+		return i.IsBuiltinCall() && asm.BuiltinFunc(i.Constant) == asm.FnTailCall
+	}
+	for name, program := range spec.Programs {
+		if program.Type != ebpf.Kprobe || name == "gate_holder" || name == "loader_hit" { // these keep nothing
+			continue
+		}
+		if !slices.ContainsFunc(program.Instructions, tailCalls) {
+			t.Errorf("%s has no tail call", name)
+		}
 	}
 }

@@ -868,6 +868,7 @@ const (
 	ProbeMapHiddenTexts      = "hidden_texts"
 	ProbeMapNameMatches      = "name_matches"
 	ProbeMapNames            = "names"
+	ProbeMapNowhere          = "nowhere"
 	ProbeMapPaths            = "paths"
 	ProbeMapProcessStages    = "process_stages"
 	ProbeMapPythonCodes      = "python_codes"
@@ -916,6 +917,7 @@ const (
 	ProbeVarLoaderEvents     = "loader_events"
 	ProbeVarMatching         = "matching"
 	ProbeVarMetered          = "metered"
+	ProbeVarNever            = "never"
 	ProbeVarPeekedUntil      = "peeked_until"
 	ProbeVarProcessSlot      = "process_slot"
 	ProbeVarPython           = "python"
@@ -1019,6 +1021,7 @@ type ProbeMapSpecs struct {
 	HiddenTexts    *ebpf.MapSpec `ebpf:"hidden_texts"`
 	NameMatches    *ebpf.MapSpec `ebpf:"name_matches"`
 	Names          *ebpf.MapSpec `ebpf:"names"`
+	Nowhere        *ebpf.MapSpec `ebpf:"nowhere"`
 	Paths          *ebpf.MapSpec `ebpf:"paths"`
 	ProcessStages  *ebpf.MapSpec `ebpf:"process_stages"`
 	PythonCodes    *ebpf.MapSpec `ebpf:"python_codes"`
@@ -1051,6 +1054,7 @@ type ProbeVariableSpecs struct {
 	LoaderEvents    *ebpf.VariableSpec `ebpf:"loader_events"`
 	Matching        *ebpf.VariableSpec `ebpf:"matching"`
 	Metered         *ebpf.VariableSpec `ebpf:"metered"`
+	Never           *ebpf.VariableSpec `ebpf:"never"`
 	PeekedUntil     *ebpf.VariableSpec `ebpf:"peeked_until"`
 	ProcessSlot     *ebpf.VariableSpec `ebpf:"process_slot"`
 	Python          *ebpf.VariableSpec `ebpf:"python"`
@@ -1104,6 +1108,7 @@ type ProbeMaps struct {
 	HiddenTexts    *ebpf.Map `ebpf:"hidden_texts"`
 	NameMatches    *ebpf.Map `ebpf:"name_matches"`
 	Names          *ebpf.Map `ebpf:"names"`
+	Nowhere        *ebpf.Map `ebpf:"nowhere"`
 	Paths          *ebpf.Map `ebpf:"paths"`
 	ProcessStages  *ebpf.Map `ebpf:"process_stages"`
 	PythonCodes    *ebpf.Map `ebpf:"python_codes"`
@@ -1142,6 +1147,7 @@ func (m *ProbeMaps) Close() error {
 		m.HiddenTexts,
 		m.NameMatches,
 		m.Names,
+		m.Nowhere,
 		m.Paths,
 		m.ProcessStages,
 		m.PythonCodes,
@@ -1175,6 +1181,7 @@ type ProbeVariables struct {
 	LoaderEvents    *ebpf.Variable `ebpf:"loader_events"`
 	Matching        *ebpf.Variable `ebpf:"matching"`
 	Metered         *ebpf.Variable `ebpf:"metered"`
+	Never           *ebpf.Variable `ebpf:"never"`
 	PeekedUntil     *ebpf.Variable `ebpf:"peeked_until"`
 	ProcessSlot     *ebpf.Variable `ebpf:"process_slot"`
 	Python          *ebpf.Variable `ebpf:"python"`

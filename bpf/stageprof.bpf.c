@@ -69,6 +69,7 @@ const volatile struct shared_types shared_types = {};
 SEC("uprobe.multi")
 int driver_entry(struct pt_regs *ctx)
 {
+    on_own_stack(ctx);
     if (is_timed())
         call_enter(ctx);
     return 0;
@@ -80,6 +81,7 @@ int driver_return(struct pt_regs *ctx)
     /* First of all, so that the program's own work stays outside the call. */
     u64 now = bpf_ktime_get_ns();
 
+    on_own_stack(ctx);
     if (is_timed())
         call_leave(ctx, now);
     return 0;
@@ -91,6 +93,7 @@ int driver_notice(struct pt_regs *ctx)
 {
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     state = thread_get(bpf_get_current_task_btf());
@@ -135,6 +138,7 @@ __noinline int marker_passed(u64 slot, u64 name, u32 depth, u32 marker, u64 sp)
 SEC("uprobe.multi")
 int marker_hit(struct pt_regs *ctx)
 {
+    on_own_stack(ctx);
     return marker_passed(PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),
                          bpf_get_attach_cookie(ctx), PT_REGS_SP(ctx));
 }
@@ -167,6 +171,7 @@ int range_hit(struct pt_regs *ctx)
     u64 cookie = bpf_get_attach_cookie(ctx), now;
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     if (RANGE_ACTION(cookie) == RANGE_START) {
@@ -196,6 +201,7 @@ int function_entry(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     state = thread_get(task);
@@ -215,6 +221,7 @@ int function_exit(struct pt_regs *ctx)
     u64 now = bpf_ktime_get_ns();
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (metered && is_target())
         count(COUNT_EXITS);
     if (!is_followed())
@@ -235,6 +242,7 @@ int catch_hit(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     state = thread_find(task);
@@ -249,6 +257,7 @@ int allocation_hit(struct pt_regs *ctx)
     struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     state = thread_get(task);
@@ -267,6 +276,7 @@ int autograd_hit(struct pt_regs *ctx)
     u64 cookie = bpf_get_attach_cookie(ctx), graph_task;
     struct thread_state *state;
 
+    on_own_stack(ctx);
     if (!is_followed())
         return 0;
     state = thread_get(bpf_get_current_task_btf());

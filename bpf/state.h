@@ -346,6 +346,28 @@ static __always_inline void count(enum counter which)
     count_more(which, 1);
 }
 
+struct {
+    __uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, u32);
+} nowhere SEC(".maps");
+
+const volatile bool never = false;
+
+/*
+ * From Linux 6.13 on a program's stack can be one of each CPU instead of each thread.
+ * But where the kernel can be preempted, a program on a uprobe can be, too, and then
+ * another thread's run of it writes over its stack. A program that could make a tail
+ * call is left the usual stack: so each one on a uprobe has such a call, which the
+ * verifier sees and takes out again.
+ */
+static __always_inline void on_own_stack(void *ctx)
+{
+    if (never)
+        bpf_tail_call(ctx, &nowhere, 0);
+}
+
 /* Links are filtered by process already; kernels 6.6 to 6.9 do it wrongly for
  * uprobe_multi, where the agent leaves the filter out. */
 static __always_inline bool is_target(void)
