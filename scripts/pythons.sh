@@ -61,7 +61,9 @@ debug() {
 
 wrap_debug() {
     local root=$CACHE/debug/files/usr
-    printf '#!/bin/sh\nPYTHONHOME=/usr PYTHONPATH=%s exec %s "$@"\n' "$root/lib/$1" "$root/bin/$1d" >"$BIN/debug-$1"
+    # shellcheck disable=SC2016 # for the shell that starts it
+    printf '#!/bin/sh\nPYTHONHOME=/usr PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH} exec %s "$@"\n' \
+        "$root/lib/$1" "$root/bin/$1d" >"$BIN/debug-$1"
     chmod +x "$BIN/debug-$1"
 }
 
