@@ -3,7 +3,7 @@
 #
 # pythons.sh: gets the interpreters that `make test-pythons` tests with beside
 # those of this machine, and prints their paths, with colons between. They are
-# downloaded (120 MB) and built (some minutes of both cores) once, and kept in
+# downloaded (210 MB) and built (some minutes of both cores) once, and kept in
 # the cache folder (sim/torch/install.sh). Nothing is installed but tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
