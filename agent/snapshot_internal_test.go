@@ -197,7 +197,7 @@ func TestFoldKeepsSums(t *testing.T) {
 func TestRetireLosesNothing(t *testing.T) {
 	s := &Session{retired: newRetired(), objects: bpf.ProbeObjects{ProbeMaps: bpf.ProbeMaps{
 		Threads: newMap(t, "threads"), Calls: newMap(t, "calls"), Debts: newMap(t, "debts"),
-		Stages: newMap(t, "stages"), Regions: newMap(t, "regions"), Allocations: newMap(t, "allocations"),
+		Stages: newMap(t, "stages"), Regions: newMap(t, "regions"), RegionParts: newMap(t, "region_parts"), Allocations: newMap(t, "allocations"),
 	}}}
 	const serial = 4
 	call, stage := bpf.ProbeCallKey{Thread: serial}, bpf.ProbeStageKey{Thread: serial}
