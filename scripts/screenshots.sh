@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# screenshots.sh: makes the pictures in docs/images anew, from a recording of the
-# simulated pipeline, with a headless Chromium. Look at them before you commit.
+# screenshots.sh: makes the pictures in docs/images anew, from recordings of the
+# simulated pipeline, with a headless Chromium; those of `top` from a terminal in
+# tmux. Look at them before you commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,12 +11,13 @@ readonly IMAGES=docs/images
 PYTHON=${PYTHON:-python3}
 
 make --no-print-directory all >/dev/null
-scripts/need.sh browser
+scripts/need.sh browser tmux
 browser=$(scripts/browser.sh)
 
 work=$(mktemp -d)
 started=()
 cleanup() {
+    tmux -S "$work/tmux" kill-server 2>/dev/null || true
     for process in "${started[@]}"; do
         kill "$process" 2>/dev/null || true
         wait "$process" 2>/dev/null || true
@@ -75,9 +77,41 @@ page() {
     picture "$name" "file://$work/$name.html" "$size" --force-device-scale-factor=0.8
 }
 
+# terminal NAME SIZE: what the terminal shows.
+terminal() {
+    tmux -S "$work/tmux" capture-pane -e -p >"$work/$1.txt"
+    "$PYTHON" scripts/terminal.py <"$work/$1.txt" >"$work/$1.html"
+    picture "$1" "file://$work/$1.html" "$2"
+}
+
+# live: the pages of commands that watch a running pipeline.
+live() {
+    "$PYTHON" sim/pipeline.py --duration 300 >"$work/live.log" 2>&1 &
+    local pipeline=$!
+    started+=("$pipeline")
+    wait_for '^ready' "$work/live.log"
+    tmux -S "$work/tmux" -f /dev/null new-session -d -x 120 -y 22 \
+        env TERM=xterm-256color bin/stageprof top --pid "$pipeline"
+    sleep 20 # the trend fills
+    terminal top 1104,438
+    # The stage that holds the GIL, wherever it stands.
+    tmux -S "$work/tmux" resize-window -y 36
+    tmux -S "$work/tmux" send-keys / pack_hidden Enter Enter
+    sleep 3
+    terminal top-stage 1104,704
+    tmux -S "$work/tmux" send-keys q
+    bin/stageprof serve --no-gpu --listen 127.0.0.1:0 --pid "$pipeline" 2>"$work/serve.log" &
+    started+=($!)
+    wait_for 'msg=serving' "$work/serve.log"
+    PICTURE_URL=$(sed -n 's/.*msg=serving address=//p' "$work/serve.log") PICTURE_FILE=$PWD/$IMAGES/serve.png \
+        go test -count=1 -tags browser,picture -run '^TestPicture$' ./serve
+    kill "$pipeline"
+}
+
 mkdir -p "$IMAGES"
 record sync --copy sync
 record async --copy async
 page html 1120,1300 "$work/sync.rec"
 page html-diff 1120,790 "$work/sync.rec" "$work/async.rec"
 flame_graph stages-flamegraph "$work/sync-stages.pb.gz" 1200,160
+live
