@@ -77,6 +77,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 // runs.
 func (s *Session) quiesce() time.Duration {
 	begin := time.Now()
+	s.leaveGates()
 	links := []*probe.Links{&s.scheduler}
 	if s.mechanism != probe.PerfEvent {
 		links = append(links, &s.probes)

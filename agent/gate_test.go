@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"stageprof/agent"
 	"stageprof/sim/simtest"
@@ -29,6 +30,25 @@ func TestMarkersAreAnnounced(t *testing.T) {
 	}
 	expectEqual(t, got, since(baseline, p.end().Counts()))
 	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+}
+
+// The gate is closed with the probes, before the Recording is made.
+func TestGateIsClosedWithTheWindow(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "w begin step")
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Duration: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if _, err := session.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g := gate(t, p.PID); g != 0 {
+		t.Errorf("the gate is left at %d", g)
+	}
+	p.order("w end")
+	p.end()
 }
 
 // Two agents open the gate once, and each hears every marker; it stays open until
