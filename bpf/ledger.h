@@ -212,6 +212,7 @@ __noinline int back_unseen(struct thread_state *state)
     if (!state)
         return 0;
     off_until(state, peeked_until, false);
+    gil_wait_end(state, later(state->off_since, peeked_until));
     state->off_since = 0;
     state->woken = 0;
     return 0;
