@@ -203,16 +203,19 @@ static __always_inline void off_until(struct thread_state *state, u64 now, bool 
 
 /*
  * The thread is on the CPU, and nobody has said so: now and then the kernel passes a
- * switch without its tracepoint. When it came back is not known; what snapshots
- * have told of the wait stays as it is, and the rest counts as time on the CPU.
- * Global, so that the verifier checks it once.
+ * switch without its tracepoint. When it came back is not known: not before it was
+ * woken, and what snapshots have told of the wait stays as it is. The rest counts as
+ * time on the CPU. Global, so that the verifier checks it once.
  */
 __noinline int back_unseen(struct thread_state *state)
 {
+    u64 until;
+
     if (!state)
         return 0;
-    off_until(state, peeked_until, false);
-    gil_wait_end(state, later(state->off_since, peeked_until));
+    until = later(state->woken, peeked_until);
+    off_until(state, until, false);
+    gil_wait_end(state, later(state->off_since, until));
     state->off_since = 0;
     state->woken = 0;
     return 0;
