@@ -88,6 +88,25 @@ func TestFilterClosesTheGate(t *testing.T) {
 	}
 }
 
+// A child that is forked while the gate is open has it open in its copy of the
+// memory. If it sets up a filter, the gate is closed in both.
+func TestFilterInAChildClosesTheGate(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	baseline := p.truthSoFar().Counts()
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10", "w end", "w begin step")
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("w sandbox " + file)
+	p.WaitLine("sandboxed")
+	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+	touch(t, file)
+	p.order("w launch 10", "w end")
+	got := r.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {2, 0}})
+}
+
 // A program with older markers, or for another architecture, has no gate.
 func TestMarkersWithoutGate(t *testing.T) {
 	p := startPuppetWithoutMarkers(t)

@@ -130,6 +130,7 @@ struct task_struct {
     int tgid;
     char comm[TASK_COMM_LEN];
     struct pid *thread_pid;
+    struct task_struct *real_parent;
     struct mm_struct *mm;
     unsigned in_execve : 1;
     struct thread_struct thread;

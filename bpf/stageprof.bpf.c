@@ -298,9 +298,12 @@ int loader_hit(struct pt_regs *ctx)
     return 0;
 }
 
+/* A child that the target has forked has the open gate in its copy of the memory. */
 static __always_inline void look_for_filter(struct task_struct *task)
 {
-    if (announcing && bpf_core_field_exists(task->seccomp) && task->seccomp.mode)
+    if (!announcing || !bpf_core_field_exists(task->seccomp.mode) || !task->seccomp.mode)
+        return;
+    if (task_is_target(task) || task_is_target(task->real_parent))
         sandboxed = 1;
 }
 
@@ -321,8 +324,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     u64 begin = meter_begin();
     struct thread_state *state;
 
+    look_for_filter(prev);
     if (task_is_target(prev)) {
-        look_for_filter(prev);
         state = thread_find(prev);
         if (state)
             switched_out(state, prev, preempt);

@@ -29,6 +29,8 @@
 //   sync-pause FILE       the same with cuStreamSynchronize of the null stream
 //   fork N                a child that does begin, N launches, which are refused, and end
 //   vfork N               the same by a child that has this process's memory
+//   sandbox FILE          a child that sets up the filter of seccomp, and does begin and end once
+//                         the file exists; answered by "sandboxed"
 //   mappings N            N mappings of a page each that can't be merged
 //   chroot FOLDER         changes the root folder
 //   exec                  the process becomes /bin/true
@@ -365,6 +367,21 @@ static void filter_system_calls(void) {
         tester_fail("filtering system calls: %m");
 }
 
+static void sandbox_child(const char *file) {
+    pid_t child = fork();
+    if (child < 0)
+        tester_fail("forking: %m");
+    if (!child) {
+        filter_system_calls();
+        puts("sandboxed");
+        wait_for_file(file);
+        begin("child");
+        end();
+        _exit(0);
+    }
+    await_child(child);
+}
+
 static void rename_thread(const char *name) {
     pthread_setname_np(pthread_self(), name);
 }
@@ -645,6 +662,7 @@ static void obey(const char *order) {
         {"sync-pause", NULL, pause_in_sync},
         {"fork", NULL, fork_child},
         {"vfork", NULL, vfork_child},
+        {"sandbox", NULL, sandbox_child},
         {"mappings", NULL, make_mappings},
         {"chroot", NULL, change_root},
         {"exec", become_true, NULL},
@@ -715,7 +733,7 @@ static struct puppet *find(const char *name) {
 
 // Whether a thread does not come back soon from what it was told.
 static bool is_long(const char *order) {
-    static const char *const orders[] = {"hang", "exec", "pause", "lend", "sleep-at"};
+    static const char *const orders[] = {"hang", "exec", "pause", "lend", "sleep-at", "sandbox"};
     size_t length = strcspn(order, " ");
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++)
         if (strlen(orders[i]) == length && !strncmp(order, orders[i], length))
