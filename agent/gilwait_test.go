@@ -173,3 +173,33 @@ func TestGILWaitIsCausedOnce(t *testing.T) {
 	expectCaused(t, got, "holds", "both")
 	expectCaused(t, got, "lends", "one")
 }
+
+// A thread that has come back from its wait, which nobody saw, waits no more.
+func TestGILWaitThatNobodySawEnd(t *testing.T) {
+	p, wait := startPythonPuppet(t, libpythons(t)[0])
+	p.order("main start holder", "main start w")
+	l := openLiveWith(t, agent.Config{PID: p.PID})
+	p.order("w begin waits")
+	p.tell("w " + strings.TrimSuffix(wait, "30") + "2000")
+	eventually(t, "the thread is known to wait", func() bool { return gilWaits(l.snapshot())["waits"] > 0 })
+	undo, err := l.BlindToSwitches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.order("w end")
+	if err := undo(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "go")
+	p.order("holder hold", "holder begin holds")
+	p.tell("holder pause " + file)
+	p.WaitLine("inside")
+	touch(t, file)
+	p.order("holder end", "holder release")
+	p.end()
+	got := l.finish(func(*recording.Recording) {})
+	expectParts(t, got)
+	if caused := gilWaitCaused(got); len(caused) > 0 {
+		t.Errorf("waiting was caused while nobody waited: %v", caused)
+	}
+}
