@@ -167,7 +167,22 @@ func (o Overhead) plus(p *Overhead) Overhead {
 	o.SamplesNS += p.SamplesNS
 	o.Looks += p.Looks
 	o.LooksNS += p.LooksNS
+	o.Programs = addPrograms(o.Programs, p.Programs)
 	return o
+}
+
+func addPrograms(to, from []Program) []Program {
+	to = slices.Clone(to)
+	for _, p := range from {
+		i := slices.IndexFunc(to, func(q Program) bool { return q.Name == p.Name })
+		if i < 0 {
+			to = append(to, p)
+			continue
+		}
+		to[i].Runs += p.Runs
+		to[i].WallNS += p.WallNS
+	}
+	return to
 }
 
 // calls is how many calls AddedNS is of.

@@ -86,6 +86,20 @@ func TestJoinTwo(t *testing.T) {
 	}
 }
 
+// What programs took is added up by program.
+func TestJoinPrograms(t *testing.T) {
+	with := func(programs ...recording.Program) *recording.Recording {
+		r := recordingtest.Pipeline()
+		r.Overhead.Programs = programs
+		return r
+	}
+	entry, exit := recording.Program{Name: "entry", Runs: 3, WallNS: 50}, recording.Program{Name: "exit", Runs: 1, WallNS: 7}
+	got := join(t, keepAll, with(entry), with(exit, entry), with()).Overhead.Programs
+	if diff := cmp.Diff([]recording.Program{{Name: "entry", Runs: 6, WallNS: 100}, exit}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func expectTwice(t *testing.T, one, both *correlate.Ledger) {
 	t.Helper()
 	if len(one.Calls) != len(both.Calls) || len(one.Stages) != len(both.Stages) {
