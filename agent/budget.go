@@ -71,7 +71,7 @@ type windows struct {
 	config  Config
 	account account
 	costs   calibrations
-	process *target.Process // from the first window on
+	process *target.Process // from the end of the first window on
 	began   time.Time       // the first window's start; zero: not yet
 	busy    time.Duration   // this process's CPU time then
 	joined  recording.Joined
@@ -123,19 +123,17 @@ func (w *windows) elapsed() time.Duration { return time.Since(w.began) }
 func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
 	s, err := w.open(ctx)
 	switch {
-	case err == nil:
-	case w.began.IsZero():
+	case err != nil && w.process == nil:
 		return "", err
-	case errors.Is(err, ErrInterrupted):
-		return w.stop(recording.EndInterrupt, nil)
-	case errors.Is(err, target.ErrTargetExited):
-		return w.stop(recording.EndExit, nil)
-	case errors.Is(err, ErrExeced):
-		return w.stop(recording.EndExec, nil)
-	default:
-		return w.stop(recording.EndInterrupt, fmt.Errorf("opening another window: %w", err))
+	case err != nil:
+		return w.unopened(err)
+	case w.process != nil && !s.process.SameProgram(w.process):
+		return w.stop(recording.EndExec, s.Close())
 	}
 	r, err := w.pass(ctx, s)
+	if w.process == nil { // the windows to come must be of the same program
+		w.process, s.process = s.process, nil
+	}
 	err = errors.Join(err, s.Close())
 	if r == nil {
 		return recording.EndInterrupt, err
@@ -143,6 +141,30 @@ func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
 	end := r.Window.End
 	w.add(r)
 	return end, err
+}
+
+// unopened says what ended the recording when another window could not be opened.
+func (w *windows) unopened(err error) (recording.WindowEnd, error) {
+	if errors.Is(err, ErrInterrupted) {
+		return w.stop(recording.EndInterrupt, nil)
+	}
+	if end, goneErr := w.gone(); goneErr == nil && end != "" {
+		return w.stop(end, nil)
+	}
+	return w.stop(recording.EndInterrupt, fmt.Errorf("opening another window: %w", err))
+}
+
+// gone says how the target's program has ended, "" if it has not.
+func (w *windows) gone() (recording.WindowEnd, error) {
+	switch execed, err := w.process.Execed(); {
+	case errors.Is(err, target.ErrTargetExited):
+		return recording.EndExit, nil
+	case err != nil:
+		return recording.EndInterrupt, err
+	case execed:
+		return recording.EndExec, nil
+	}
+	return "", nil
 }
 
 func (w *windows) open(ctx context.Context) (*Session, error) {
@@ -158,9 +180,6 @@ func (w *windows) open(ctx context.Context) (*Session, error) {
 	}
 	if w.process != nil {
 		config.Wait, config.started = false, w.process.StartTicks()
-		if w.config.Duration > 0 {
-			config.Duration = max(1, w.config.Duration-w.elapsed())
-		}
 	}
 	return Open(ctx, config)
 }
@@ -171,16 +190,15 @@ func (w *windows) pass(ctx context.Context, s *Session) (*recording.Recording, e
 		if err := w.affords(s); err != nil {
 			return nil, err
 		}
-		var err error
-		if w.process, err = target.Open(w.config.PID); err != nil {
-			return nil, err
-		}
 		w.began, w.busy = s.startWall, s.startCPU
 		if w.config.Ready != nil {
 			if err := w.config.Ready(); err != nil {
 				return nil, fmt.Errorf("saying that the probes are live: %w", err)
 			}
 		}
+	}
+	if w.config.Duration > 0 { // it took a while to open the window
+		s.config.Duration = max(1, w.config.Duration-w.elapsed())
 	}
 	return s.Wait(ctx)
 }
@@ -226,13 +244,8 @@ func (w *windows) pause(ctx context.Context) (recording.WindowEnd, error) {
 			continue
 		case <-over.C:
 		}
-		switch execed, err := w.process.Execed(); {
-		case errors.Is(err, target.ErrTargetExited):
-			return w.stop(recording.EndExit, nil)
-		case err != nil:
-			return w.stop(recording.EndInterrupt, err)
-		case execed:
-			return w.stop(recording.EndExec, nil)
+		if end, err := w.gone(); err != nil || end != "" {
+			return w.stop(end, err)
 		}
 		if ends != "" {
 			return w.stop(ends, nil)

@@ -287,6 +287,45 @@ func TestBudgetExecInPause(t *testing.T) {
 	expectAccount(t, got)
 }
 
+// The target's program ends just when a window is to be opened: what was seen in the
+// ones before is the recording, and the next program is another target.
+func TestBudgetEndsWhileAWindowOpens(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(*puppet)
+		want recording.WindowEnd
+	}{
+		{"exit", func(p *puppet) { p.end() }, recording.EndExit},
+		{"exec", func(p *puppet) { p.tell("main again"); p.WaitLines("up", 2) }, recording.EndExec},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := startPuppet(t)
+			var o openings
+			opens, ended := make(chan struct{}), make(chan struct{})
+			run := record(t, agent.Config{PID: p.PID, Budget: 0.05, Progress: func(progress agent.Progress) {
+				o.progress(progress)
+				if progress.State == agent.StateAttaching && o.windows.Load() == 2 {
+					close(opens)
+					<-ended
+				}
+			}}.Advance(time.Second))
+			for o.pauses.Load() == 0 {
+				p.order("main launch 10000")
+			}
+			<-opens
+			test.end(p)
+			close(ended)
+			got := run.finish()
+			expectEnd(t, got, test.want)
+			expectCoverage(t, got)
+			expectAccount(t, got)
+			if len(got.Budget.Windows) != 1 || got.Budget.Elapsed <= got.Window.Duration {
+				t.Errorf("the recording ended in no pause: %+v", got.Budget)
+			}
+		})
+	}
+}
+
 func TestBudgetRefuses(t *testing.T) {
 	p := startPuppet(t)
 	tests := []struct {

@@ -335,6 +335,11 @@ func (p *Process) Execed() (bool, error) {
 	return err == nil && p.exeID != fileID{} && p.exeID != fileID{st.Dev, st.Ino}, nil
 }
 
+// SameProgram reports whether two looks at one pid have found the same program of the same process.
+func (p *Process) SameProgram(q *Process) bool {
+	return p.stat.startTicks == q.stat.startTicks && p.stat.startStack == q.stat.startStack && p.exeID == q.exeID
+}
+
 // Close releases the target and every file that was opened for it. It may be called again.
 func (p *Process) Close() error {
 	p.closing.Do(func() {

@@ -34,6 +34,7 @@
 //   mappings N            N mappings of a page each that can't be merged
 //   chroot FOLDER         changes the root folder
 //   exec                  the process becomes /bin/true
+//   again                 the process becomes this program anew
 //   spawn                 a child process that is /bin/true from its first instruction on
 //   rename NAME           the thread's name
 //   seccomp               a filter that kills the process at the system calls that probes and
@@ -337,6 +338,13 @@ static void change_root(const char *folder) {
 static void become_true(void) {
     execl("/bin/true", "true", NULL);
     tester_fail("executing another program: %m");
+}
+
+static char **own_arguments;
+
+static void begin_again(void) {
+    execv("/proc/self/exe", own_arguments);
+    tester_fail("executing itself: %m");
 }
 
 static void spawn(void) {
@@ -666,6 +674,7 @@ static void obey(const char *order) {
         {"mappings", NULL, make_mappings},
         {"chroot", NULL, change_root},
         {"exec", become_true, NULL},
+        {"again", begin_again, NULL},
         {"spawn", spawn, NULL},
         {"rename", NULL, rename_thread},
         {"seccomp", filter_system_calls, NULL},
@@ -768,6 +777,7 @@ static void obey_line(char *line) {
 int main(int argc, char **argv) {
     static char line[LINE];
     const struct number_option own[] = {{NULL, NULL, NULL}};
+    own_arguments = argv;
     tester_options(argc, argv, "Does on its threads what stdin says.", own);
     context = tester_context();
     tester_ready();
