@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the driver from many kinds of Python code, and notes who called, by Python's own account.
 
-    python_sites.py DRIVER ROUNDS TRUTH [sites|remade|natives|forks] [PROGRAM]
+    python_sites.py DRIVER ROUNDS TRUTH [sites|stops|remade|natives|forks] [PROGRAM]
 
-When its standard input ends it exits, or executes PROGRAM.
+"stops" is "sites" on one thread, which waits for a line of standard input in the first call from
+each stack. When its standard input ends it exits, or executes PROGRAM.
 
 ctypes runs a function's errcheck inside the call instruction, after the driver has returned: so
 the frames that it sees are those of the driver call. TRUTH gets a list of [symbol, count, cut,
@@ -41,6 +42,9 @@ def note(result, function, arguments):
         code = frame.f_code
         stack.append((getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno))
         frame = frame.f_back
+    if what == "stops" and tuple(stack) not in table:
+        print("stop", function.__name__, flush=True)
+        sys.stdin.readline()
     table[tuple(stack)] += 1
     return result
 
@@ -222,6 +226,8 @@ FILES = [
     (os.fsdecode(b"caf\xe9.py"), "\n" * 300 + "def f(version, number):\n    (version\n(number))\n"),
     ("long.py", LONG.replace("long", "f")),
 ]
+if what == "stops":  # py-spy leaves out frames whose file name is no text
+    FILES = [f for f in FILES if f[0].isprintable()]
 COMPILED = []
 for name, source in FILES:
     namespace = {}
@@ -239,6 +245,9 @@ def sites():
         for site in (plain, several_lines, nested, lambdas, comprehensions, generators, methods, depths,
                      asynchronous, through_c, größe, 文件, exceptions, branches, compiled):
             site()
+
+
+stops = sites
 
 
 def remade():
@@ -291,7 +300,7 @@ free.cuInit(0)
 print("up", flush=True)
 await_ready()
 free.simcuda_reset_truth()
-threads = [threading.Thread(target=globals()[what]) for _ in range(0 if what == "forks" else 2)]
+threads = [threading.Thread(target=globals()[what]) for _ in range(0 if what in ("forks", "stops") else 2)]
 for thread in threads:
     thread.start()
 globals()[what]()
@@ -303,7 +312,7 @@ for table in tables:
 with open(truth_file, "w") as file:
     json.dump([[symbol, calls, len(stack) > FRAMES, [[readable(f), readable(p), line] for f, p, line in stack[:FRAMES]]]
                for (symbol, *stack), calls in rows.items()], file)
-print("done", flush=True)
+print("stop -\ndone" if what == "stops" else "done", flush=True)
 sys.stdin.read()
 if len(sys.argv) > 5:
     os.execv(sys.argv[5], sys.argv[5:])
