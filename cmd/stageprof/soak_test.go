@@ -168,7 +168,7 @@ func minus(now, before simtest.Counts) simtest.Counts {
 // profiles on. All counts are those of the driver, everywhere, and nothing grows.
 func TestServeSoakTraining(t *testing.T) {
 	total, judged := soakTime(t)
-	round := min(max(total/24, 2*time.Second), time.Minute)
+	round := min(max(total/24, 2*time.Second), simtest.Patience/2) // well before a target is given up
 	arrived := &received{t: t, counts: simtest.Counts{}}
 	receiver := httpReceiver(t, "/push.v1.PusherService/Push", func(b []byte) { arrived.addPprof(nested(t, b, 1, 2, 1)) })
 	dir := t.TempDir()
