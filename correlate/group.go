@@ -3,102 +3,26 @@ package correlate
 import (
 	"cmp"
 	"fmt"
-	"path"
+	"iter"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/ianlancetaylor/demangle"
 )
-
-// Dimension is a property of calls that they can be grouped by.
-type Dimension struct {
-	Name   string
-	Help   string // what its values are
-	Number bool   // its values are whole numbers
-	of     func(l *Ledger, c *Call, s *Site) string
-}
-
-// none stands for "no stage" where a stage's name is asked for.
-const none = "none"
-
-// Dimensions are all that calls can be grouped by. Every call has a value of
-// each.
-var Dimensions = []Dimension{
-	{Name: "stage", Help: "the innermost stage", of: func(_ *Ledger, c *Call, _ *Site) string {
-		return cmp.Or(c.Path.Innermost(), none)
-	}},
-	{Name: "stage_path", Help: "all open stages, joined with /", of: func(_ *Ledger, c *Call, _ *Site) string {
-		return cmp.Or(c.Path.Joined, none)
-	}},
-	{Name: "symbol", Help: "the exact function", of: func(_ *Ledger, c *Call, _ *Site) string { return c.Symbol }},
-	{Name: "api", Help: "the function in any spelling", of: func(_ *Ledger, c *Call, _ *Site) string { return c.API }},
-	{Name: "group", Help: "the function's group, as of --probes", of: func(l *Ledger, _ *Call, s *Site) string {
-		return l.Source.Symbols[s.Symbol].Group
-	}},
-	{Name: "gil", Help: "the state of Python's lock", of: func(_ *Ledger, c *Call, _ *Site) string { return string(c.GIL) }},
-	{Name: "attribution", Help: "why the call has its stage", of: func(_ *Ledger, c *Call, _ *Site) string {
-		return string(c.Attribution)
-	}},
-	{Name: "caller", Help: "what called the function", of: func(l *Ledger, _ *Call, s *Site) string { return l.CallerName(s.Caller) }},
-	{Name: "region", Help: "the innermost region", of: func(l *Ledger, _ *Call, s *Site) string { return l.regionName(s.Region) }},
-	{Name: "thread", Help: "the thread's name", of: func(l *Ledger, c *Call, _ *Site) string { return l.Threads[c.Thread].Name }},
-	{Name: "tid", Help: "the thread's id", Number: true, of: func(l *Ledger, c *Call, _ *Site) string {
-		return strconv.Itoa(l.Threads[c.Thread].TID)
-	}},
-	{Name: "pid", Help: "the process", Number: true, of: func(l *Ledger, _ *Call, _ *Site) string {
-		return strconv.Itoa(l.Source.Target.PID)
-	}},
-	{Name: "rank", Help: "the process's rank", Number: true, of: func(l *Ledger, _ *Call, _ *Site) string {
-		return strconv.Itoa(l.Source.Target.Rank)
-	}},
-}
-
-// CallerName names a Frame: its function, else the place in its file; unknown
-// if there is none.
-func (l *Ledger) CallerName(frame int) string {
-	if frame == -1 {
-		return "unknown"
-	}
-	f := &l.Source.Frames[frame]
-	if f.Function != "" {
-		return demangle.Filter(f.Function)
-	}
-	return fmt.Sprintf("%s+%#x", path.Base(l.Source.Modules[f.Module].Path), f.Offset)
-}
-
-// RegionNames names the regions of a RegionPath, outermost first; of 0, which is
-// outside any, there are none.
-func (l *Ledger) RegionNames(id int) []string {
-	if id == 0 {
-		return []string{}
-	}
-	return regionNames(l.Source, l.Source.RegionPaths[id])
-}
-
-// regionName names the innermost region of a RegionPath.
-func (l *Ledger) regionName(id int) string {
-	if id == 0 {
-		return none
-	}
-	names := l.RegionNames(id)
-	return names[len(names)-1]
-}
-
-// FindDimension gives the Dimension of a name.
-func FindDimension(name string) (d Dimension, ok bool) {
-	i := slices.IndexFunc(Dimensions, func(d Dimension) bool { return d.Name == name })
-	if i < 0 {
-		return Dimension{}, false
-	}
-	return Dimensions[i], true
-}
 
 // Group is all calls that have the same values of some Dimensions.
 type Group struct {
 	Key []string // in the order of the Dimensions
+	Tally
+}
+
+// Tally is what groups sum. How calls are divided over Python lines is an
+// estimate, so there RawWallNS, RawCPUNS, MinNS, MaxNS and Hist are 0: they are not
+// known.
+type Tally struct {
 	Total
+	Samples uint64     // Python stacks that were read, where calls are divided by them
+	Time    *Partition // that threads spent, the calls they made in it included; nil unless Groups.Timed
 }
 
 // GroupOptions says how calls are grouped.
@@ -109,15 +33,18 @@ type GroupOptions struct {
 	Top   int // at most so many groups; 0: all
 }
 
-// Groups are calls by group.
+// Groups are calls by group. Groups by region are of threads' time, too: then there
+// can be some without a call.
 type Groups struct {
 	Options GroupOptions
+	Sampled bool    // the calls are divided by Python line
+	Timed   bool    // the groups have Time
 	List    []Group // sorted as asked for, then by key
-	Shown   Total   // of List
-	Rest    Total   // of groups that did not come among the top
+	Shown   Tally   // of List
+	Rest    Tally   // of groups that did not come among the top
 	Left    int     // how many they are
-	Hidden  Total   // of groups that do not match
-	All     Total   // of all of these
+	Hidden  Tally   // of groups that do not match
+	All     Tally   // of all of these
 }
 
 // KeyText is the text that GroupOptions.Match is about: "stage=forward gil=free".
@@ -139,25 +66,48 @@ func keyText(by []Dimension, key []string) string {
 type GroupColumn struct {
 	Name      string
 	dimension int // index in GroupOptions.By, -1 for none
-	value     func(*Total) uint64
+	value     func(*Tally) uint64
+	in        func(by []Dimension) bool // nil: groups of all kinds have it
 }
 
 // groupColumns are the numbers of a group.
 var groupColumns = []GroupColumn{
-	{Name: "cuda", value: func(t *Total) uint64 { return t.WallNS }},
-	{Name: "calls", value: func(t *Total) uint64 { return t.Count }},
-	{Name: "cpu", value: func(t *Total) uint64 { return t.CPUNS }},
-	{Name: "blocked", value: func(t *Total) uint64 { return t.BlockedNS() }},
-	{Name: "mean", value: func(t *Total) uint64 { return t.MeanNS() }},
-	{Name: "p50", value: func(t *Total) uint64 { ns, _ := t.Quantile(0.5); return ns }},
-	{Name: "p99", value: func(t *Total) uint64 { ns, _ := t.Quantile(0.99); return ns }},
-	{Name: "max", value: func(t *Total) uint64 { return t.MaxNS }},
-	{Name: "bytes", value: func(t *Total) uint64 { return t.Bytes }},
-	{Name: "errors", value: func(t *Total) uint64 { return t.Errors }},
-	{Name: "caused", value: func(t *Total) uint64 { return t.GILWaitCausedNS }},
+	{Name: "cuda", value: func(t *Tally) uint64 { return t.WallNS }},
+	{Name: "calls", value: func(t *Tally) uint64 { return t.Count }},
+	{Name: "cpu", value: func(t *Tally) uint64 { return t.CPUNS }},
+	{Name: "blocked", value: func(t *Tally) uint64 { return t.BlockedNS() }},
+	{Name: "mean", value: func(t *Tally) uint64 { return t.MeanNS() }},
+	{Name: "p50", in: undivided, value: func(t *Tally) uint64 { ns, _ := t.Quantile(0.5); return ns }},
+	{Name: "p99", in: undivided, value: func(t *Tally) uint64 { ns, _ := t.Quantile(0.99); return ns }},
+	{Name: "max", in: undivided, value: func(t *Tally) uint64 { return t.MaxNS }},
+	{Name: "bytes", value: func(t *Tally) uint64 { return t.Bytes }},
+	{Name: "errors", value: func(t *Tally) uint64 { return t.Errors }},
+	{Name: "caused", value: func(t *Tally) uint64 { return t.GILWaitCausedNS }},
+	{Name: "samples", in: sampled, value: func(t *Tally) uint64 { return t.Samples }},
+	{Name: "wall", in: timed, value: func(t *Tally) uint64 {
+		if t.Time == nil {
+			return 0
+		}
+		return t.Time.WallNS
+	}},
 }
 
-// GroupColumnNames are the names of the numbers that groups can be sorted by.
+// sampled reports whether groups by these divide calls by Python stack.
+func sampled(by []Dimension) bool {
+	return slices.ContainsFunc(by, func(d Dimension) bool { return d.level == ofStack })
+}
+
+func undivided(by []Dimension) bool { return !sampled(by) }
+
+// timed reports whether a thread's time has all of these, the region among them. The
+// time in stages as such is what the Ledger has.
+func timed(by []Dimension) bool {
+	return slices.ContainsFunc(by, func(d Dimension) bool { return d.Name == "region" }) &&
+		!slices.ContainsFunc(by, func(d Dimension) bool { return d.level != ofTime })
+}
+
+// GroupColumnNames are the names of the numbers that groups can be sorted by; some
+// groups do not have all of them.
 func GroupColumnNames() (names []string) {
 	for _, c := range groupColumns {
 		names = append(names, c.Name)
@@ -171,58 +121,156 @@ func FindGroupColumn(name string, by []Dimension) (c GroupColumn, ok bool) {
 	if i := slices.IndexFunc(by, func(d Dimension) bool { return d.Name == name }); i >= 0 {
 		return GroupColumn{Name: name, dimension: i}, true
 	}
-	if i := slices.IndexFunc(groupColumns, func(c GroupColumn) bool { return c.Name == name }); i >= 0 {
-		c = groupColumns[i]
-		c.dimension = -1
-		return c, true
+	i := slices.IndexFunc(groupColumns, func(c GroupColumn) bool { return c.Name == name && (c.in == nil || c.in(by)) })
+	if i < 0 {
+		return GroupColumn{}, false
 	}
-	return GroupColumn{}, false
+	c = groupColumns[i]
+	c.dimension = -1
+	return c, true
 }
 
 // GroupCalls groups the calls of all Ledgers together.
 func GroupCalls(ledgers []*Ledger, o GroupOptions) *Groups {
-	g := &Groups{Options: o}
-	byKey := map[string]*Group{}
+	g := newGrouping(o)
 	for _, l := range ledgers {
-		for i := range l.Calls {
-			for j := range l.Calls[i].Sites {
-				g.add(byKey, l, &l.Calls[i], &l.Calls[i].Sites[j])
+		g.addCalls(l)
+		g.addTimes(l)
+	}
+	return g.finish()
+}
+
+// grouping collects groups.
+type grouping struct {
+	options GroupOptions
+	sampled bool
+	groups  map[string]*groupSum // by key, quoted
+}
+
+type groupSum struct {
+	Group
+	time mix // what Group.Time is made of
+}
+
+func newGrouping(o GroupOptions) *grouping {
+	return &grouping{options: o, sampled: sampled(o.By), groups: map[string]*groupSum{}}
+}
+
+// at is the group of a place.
+func (g *grouping) at(p *place) *groupSum {
+	key := make([]string, len(g.options.By))
+	for i, d := range g.options.By {
+		key[i] = d.of(p)
+	}
+	joined := fmt.Sprintf("%q", key)
+	if g.groups[joined] == nil {
+		g.groups[joined] = &groupSum{Group: Group{Key: key}}
+	}
+	return g.groups[joined]
+}
+
+func (g *grouping) addCalls(l *Ledger) {
+	for i := range l.Calls {
+		c := &l.Calls[i]
+		for j := range c.Sites {
+			site := &c.Sites[j]
+			at := place{ledger: l, thread: c.Thread, path: c.Path, region: site.Region, call: c, site: site}
+			if !g.sampled {
+				g.at(&at).Total.add(&site.Total)
+				continue
+			}
+			for _, stack := range site.knownStacks() {
+				at.stack = &stack
+				g.at(&at).Tally.add(&Tally{Total: stack.total(), Samples: stack.Samples})
 			}
 		}
 	}
-	for _, group := range byKey {
-		if o.Match == nil || o.Match.MatchString(g.KeyText(group)) {
-			g.List = append(g.List, *group)
-		} else {
-			g.Hidden.add(&group.Total)
-		}
-	}
-	g.sort()
-	if o.Top > 0 && o.Top < len(g.List) {
-		rest := g.List[o.Top:]
-		for i := range rest {
-			g.Rest.add(&rest[i].Total)
-		}
-		g.Left = len(rest)
-		g.List = g.List[:o.Top]
-	}
-	for i := range g.List {
-		g.Shown.add(&g.List[i].Total)
-	}
-	return g
 }
 
-func (g *Groups) add(byKey map[string]*Group, l *Ledger, c *Call, s *Site) {
-	key := make([]string, len(g.Options.By))
-	for i, d := range g.Options.By {
-		key[i] = d.of(l, c, s)
+func (g *grouping) addTimes(l *Ledger) {
+	if !timed(g.options.By) {
+		return
 	}
-	joined := fmt.Sprintf("%q", key)
-	if byKey[joined] == nil {
-		byKey[joined] = &Group{Key: key}
+	for at, time := range l.timesByRegion() {
+		g.at(&at).time.add(time)
 	}
-	byKey[joined].add(&s.Total)
-	g.All.add(&s.Total)
+}
+
+// timesByRegion are all times of threads of which the Recording says which regions
+// were open: those in stages, without the stages inside them, and those outside any.
+func (l *Ledger) timesByRegion() iter.Seq2[place, *Partition] {
+	return func(yield func(place, *Partition) bool) {
+		each := func(thread int, path Path, split []RegionPartition) bool {
+			for i := range split {
+				if !yield(place{ledger: l, thread: thread, path: path, region: split[i].Region}, &split[i].Partition) {
+					return false
+				}
+			}
+			return true
+		}
+		for i := range l.Threads {
+			if !each(i, Path{}, l.Threads[i].OutsideByRegion) {
+				return
+			}
+		}
+		for i := range l.Stages {
+			s := &l.Stages[i]
+			for _, t := range s.Threads {
+				if !each(t.Thread, s.Path, t.ByRegion) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// finish sorts groups, and takes those out that were not asked for.
+func (g *grouping) finish() *Groups {
+	groups := &Groups{Options: g.options, Sampled: g.sampled}
+	for _, sum := range g.groups {
+		groups.Timed = groups.Timed || sum.time.wall > 0
+	}
+	for _, sum := range g.groups {
+		if groups.Timed {
+			time := sum.time.partition()
+			sum.Time = &time
+		}
+		if match := g.options.Match; match == nil || match.MatchString(groups.KeyText(&sum.Group)) {
+			groups.List = append(groups.List, sum.Group)
+		} else {
+			groups.Hidden.add(&sum.Tally)
+		}
+	}
+	groups.sort()
+	if top := g.options.Top; top > 0 && top < len(groups.List) {
+		for _, rest := range groups.List[top:] {
+			groups.Rest.add(&rest.Tally)
+		}
+		groups.Left = len(groups.List) - top
+		groups.List = groups.List[:top]
+	}
+	for i := range groups.List {
+		groups.Shown.add(&groups.List[i].Tally)
+	}
+	for _, part := range []*Tally{&groups.Shown, &groups.Rest, &groups.Hidden} {
+		groups.All.add(part)
+	}
+	return groups
+}
+
+func (t *Tally) add(o *Tally) {
+	t.Total.add(&o.Total)
+	t.Samples = add(t.Samples, o.Samples)
+	if o.Time == nil {
+		return
+	}
+	var sum mix
+	if t.Time != nil {
+		sum.add(t.Time)
+	}
+	sum.add(o.Time)
+	time := sum.partition()
+	t.Time = &time
 }
 
 func (g *Groups) sort() {
@@ -230,7 +278,7 @@ func (g *Groups) sort() {
 	slices.SortFunc(g.List, func(a, b Group) int {
 		switch {
 		case by.value != nil:
-			return cmp.Or(cmp.Compare(by.value(&b.Total), by.value(&a.Total)), g.compareKeys(a.Key, b.Key))
+			return cmp.Or(cmp.Compare(by.value(&b.Tally), by.value(&a.Tally)), g.compareKeys(a.Key, b.Key))
 		case len(g.Options.By) > by.dimension:
 			return cmp.Or(g.compareValues(by.dimension, a.Key, b.Key), g.compareKeys(a.Key, b.Key))
 		default:

@@ -70,9 +70,8 @@ func (l *Ledger) addLine(lines map[lineKey]*lineSum, c *Call, s *Stack) {
 		lines[key] = line
 	}
 	line.Samples = add(line.Samples, s.Samples)
-	line.sums.add(c.Symbol, c.API, c.GIL, &Total{
-		Count: s.Count, Errors: s.Errors, Bytes: s.Bytes, WallNS: s.WallNS, CPUNS: s.CPUNS, GILWaitCausedNS: s.GILWaitCausedNS,
-	})
+	total := s.total()
+	line.sums.add(c.Symbol, c.API, c.GIL, &total)
 	if s.Stack == noStack {
 		return
 	}

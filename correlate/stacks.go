@@ -36,6 +36,13 @@ func (c *Call) Stacks() []Stack {
 	return sum.finish()
 }
 
+// total is what is known of the calls of a stack.
+func (s *Stack) total() Total {
+	return Total{
+		Count: s.Count, Errors: s.Errors, Bytes: s.Bytes, WallNS: s.WallNS, CPUNS: s.CPUNS, GILWaitCausedNS: s.GILWaitCausedNS,
+	}
+}
+
 func (s *Stack) add(o *Stack) {
 	s.Samples = add(s.Samples, o.Samples)
 	s.Count = add(s.Count, o.Count)

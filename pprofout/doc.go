@@ -42,7 +42,7 @@
 //	pid, rank, device  numbers, with the unit "count"
 //
 // A call outside any stage has stage, stage_path and attribution "none". The
-// device is 0 where it is not known. A name with "/" in it looks in stage_path
+// device is the GPU by NVML's index, if NVML saw the process on one only, else 0. A name with "/" in it looks in stage_path
 // like two stages; a stage that is called "none" is told apart by attribution.
 //
 // pprof takes a number in -tagfocus=rank=0 for a range and says so on its

@@ -174,6 +174,7 @@ func (w *writer) add(stack []*profile.Location, of labels, value []int64) {
 
 func (w *writer) newSample(stack []*profile.Location, of labels) *profile.Sample {
 	target := &w.ledger.Source.Target
+	device, _ := w.ledger.Device()
 	s := &profile.Sample{
 		Location: stack,
 		Value:    make([]int64, len(w.shape.types)),
@@ -187,7 +188,7 @@ func (w *writer) newSample(stack []*profile.Location, of labels) *profile.Sample
 		NumLabel: map[string][]int64{
 			"pid":    {int64(target.PID)},
 			"rank":   {int64(target.Rank)},
-			"device": {0},
+			"device": {int64(device)}, // 0 where it is not known
 		},
 		NumUnit: map[string][]string{},
 	}

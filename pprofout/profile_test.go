@@ -162,6 +162,7 @@ func TestLabelSchema(t *testing.T) {
 func TestLabelValues(t *testing.T) {
 	b := recordingtest.New()
 	b.Recording().Target.Rank = 3
+	b.Recording().GPU = &recording.GPU{Devices: []recording.Device{{Index: 0}, {Index: 1, Process: &recording.DeviceProcess{}}}}
 	th := b.Thread(4250, "pt_autograd_0")
 	c := b.Call(th, "step/backward", b.Symbol("cuLaunchKernel"), 5, time.Microsecond, 0)
 	c.Attribution, c.GIL = recording.AttributionAutograd, recording.GILHeld
@@ -170,7 +171,7 @@ func TestLabelValues(t *testing.T) {
 		"stage": {"backward"}, "stage_path": {"step/backward"}, "gil": {"held"},
 		"thread": {"pt_autograd_0"}, "attribution": {"autograd"},
 	}
-	wantNumber := map[string][]int64{"pid": {4242}, "rank": {3}, "device": {0}}
+	wantNumber := map[string][]int64{"pid": {4242}, "rank": {3}, "device": {1}}
 	if diff := cmp.Diff(wantText, s.Label); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}

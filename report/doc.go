@@ -195,9 +195,13 @@
 // as text, CSV, Markdown or JSON. The JSON objects:
 //
 //	Groups     {format, by: [name], match: null or text, groups: [{key: {name: value},
-//	           share, <total>}], left, rest: <total>, hidden: <total>, all: <total>}:
+//	           share, <tally>}], left, rest: <tally>, hidden: <tally>, all: <tally>}:
 //	           share is of the driver time of all; left is how many groups are not
-//	           among the top, rest their sum, hidden the sum of those that don't match
+//	           among the top, rest their sum, hidden the sum of those that don't match.
+//	           A <tally> is a <total>, by python with samples, the stacks that the
+//	           division goes by (raw_wall_ns, raw_cpu_ns, min_ns, max_ns, p50_ns and
+//	           p99_ns are null there), by region with time: {wall_ns, parts: <parts>},
+//	           which threads spent; left out if the recording does not say
 //	Trend      {format, skip_first, skip_warmup, stages: [{stage_path, spans, skipped,
 //	           warmup: [{thread, tid, spans, settled}], points: [spans], wall_ns: [mean],
 //	           parts: {kind: [mean]}}]}: the lists have one value for each point, which

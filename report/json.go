@@ -95,8 +95,8 @@ type jsonTotal struct {
 	WallNS    uint64  `json:"wall_ns"`
 	CPUNS     uint64  `json:"cpu_ns"`
 	Bytes     uint64  `json:"bytes"`
-	RawWallNS uint64  `json:"raw_wall_ns"`
-	RawCPUNS  uint64  `json:"raw_cpu_ns"`
+	RawWallNS *uint64 `json:"raw_wall_ns"`
+	RawCPUNS  *uint64 `json:"raw_cpu_ns"`
 	MinNS     *uint64 `json:"min_ns"`
 	MaxNS     *uint64 `json:"max_ns"`
 	P50NS     *uint64 `json:"p50_ns"`
@@ -350,7 +350,7 @@ func stacksOf(r *recording.Recording, stacks []correlate.Stack) []jsonStack {
 func totalOf(t *correlate.Total) jsonTotal {
 	return jsonTotal{
 		Count: t.Count, Errors: t.Errors, WallNS: t.WallNS, CPUNS: t.CPUNS, Bytes: t.Bytes,
-		RawWallNS: t.RawWallNS, RawCPUNS: t.RawCPUNS,
+		RawWallNS: known(t.RawWallNS, true), RawCPUNS: known(t.RawCPUNS, true),
 		MinNS: known(t.MinNS, t.Count > 0), MaxNS: known(t.MaxNS, t.Count > 0),
 		P50NS: known(t.Quantile(0.5)), P99NS: known(t.Quantile(0.99)),
 		GILWaitCausedNS: t.GILWaitCausedNS,

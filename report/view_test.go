@@ -49,6 +49,8 @@ func views(t *testing.T) map[string]*View {
 	l := correlate.Build(recordingtest.Pipeline())
 	return map[string]*View{
 		"groups":    groupsBy(t, l, "cu(Launch|Stream)", "calls", 5, "stage", "symbol", "tid"),
+		"python":    groupsBy(t, correlate.Build(pythonRecording()), "", "samples", 5, "python", "stage"),
+		"regions":   groupsBy(t, correlate.Build(recordingtest.RegionParts()), "stage=(forward|none)", "wall", 3, "region", "stage", "device"),
 		"trend":     Trend(l, correlate.Skip{First: 2}),
 		"histogram": histogram(t, l, "cuStreamSynchronize"),
 		"stages":    StageTable(l),
@@ -93,6 +95,41 @@ func TestGroupsJSON(t *testing.T) {
 	}
 	if calls != d.All.Count {
 		t.Errorf("groups sum to %d calls, want %d", calls, d.All.Count)
+	}
+}
+
+// What an estimate does not know is null, never 0.
+func TestGroupsByPythonJSON(t *testing.T) {
+	v := groupsBy(t, correlate.Build(pythonRecording()), "", "cuda", 1, "python")
+	var d map[string]any
+	if err := json.Unmarshal([]byte(written(t, v.JSON)), &d); err != nil {
+		t.Fatal(err)
+	}
+	first := d["groups"].([]any)[0].(map[string]any)
+	if key := first["key"].(map[string]any)["python"]; key != "/job/pkg/__init__.py:20 Loop.run" {
+		t.Errorf("the key is %q", key)
+	}
+	for _, name := range []string{"raw_wall_ns", "raw_cpu_ns", "min_ns", "max_ns", "p50_ns", "p99_ns"} {
+		if v, ok := first[name]; !ok || v != nil {
+			t.Errorf("%s is %v, want null", name, v)
+		}
+	}
+	if first["samples"] != 4.0 || first["count"] != 10.0 || d["all"].(map[string]any)["samples"] != 40.0 {
+		t.Errorf("got %v", first)
+	}
+}
+
+// A group without a call has time, and its parts by name.
+func TestGroupsByRegionJSON(t *testing.T) {
+	r := recordingtest.RegionParts()
+	r.Calls = nil
+	var d jsonGroups
+	if err := json.Unmarshal([]byte(written(t, groupsBy(t, correlate.Build(r), "region=none", "wall", 0, "region").JSON)), &d); err != nil {
+		t.Fatal(err)
+	}
+	g := d.Groups[0]
+	if len(d.Groups) != 1 || g.Count != 0 || g.MaxNS != nil || g.Time.WallNS+d.Hidden.Time.WallNS != d.All.Time.WallNS || g.Time.Parts["gil wait"] != 5_000_000 {
+		t.Errorf("got %+v", d)
 	}
 }
 

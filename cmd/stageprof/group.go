@@ -54,7 +54,7 @@ func (g *groupFlags) Validate() error {
 	}
 	var ok bool
 	if g.options.Sort, ok = correlate.FindGroupColumn(sort, g.options.By); !ok {
-		return &usageError{fmt.Errorf("there is no column %q to sort by, only %s, %s", sort, list(correlate.GroupColumnNames()), list(g.Names))}
+		return &usageError{fmt.Errorf("there is no column %q to sort by, only %s, %s", sort, list(g.columnNames()), list(g.Names))}
 	}
 	if g.Top < 0 {
 		return &usageError{fmt.Errorf("--top %d is negative", g.Top)}
@@ -67,6 +67,14 @@ func (g *groupFlags) Validate() error {
 		g.options.Match = match
 	}
 	return nil
+}
+
+// columnNames are the columns that such groups have.
+func (g *groupFlags) columnNames() []string {
+	return slices.DeleteFunc(correlate.GroupColumnNames(), func(name string) bool {
+		_, ok := correlate.FindGroupColumn(name, g.options.By)
+		return !ok
+	})
 }
 
 func dimensionNames() (names []string) {

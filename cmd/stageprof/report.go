@@ -87,9 +87,13 @@ stage with the slowest process first, and one profile of all. In names of files
 
 --by prints a table of calls instead, grouped by any of these, in any order:
 ` + dimensionHelp() + `
-It takes several recordings, too. --match chooses groups by a regular expression on their key, which is written "stage=forward gil=free";
---sort sorts by a column (` + list(correlate.GroupColumnNames()) + `,
-or one of those that it is grouped by).
+It takes several recordings, too. --match chooses groups by a regular expression
+on their key, which is written "stage=forward gil=free"; --sort sorts by a column
+(` + list(correlate.GroupColumnNames()) + `,
+or one of those that it is grouped by). By python, a row's exact totals are divided
+over lines in proportion to the calls whose stack was read: SAMPLES says how many.
+By region, alone or with stages, threads and processes, there is also the time that
+threads spent there, and its parts.
 
 --trend prints how the iterations of each stage went on, and how long they were
 warming up. --histogram prints how long the calls of one function took.`,
@@ -97,6 +101,8 @@ warming up. --histogram prints how long the calls of one function took.`,
   stageprof report run.rec
   stageprof report run.rec --by stage,gil --match gil=held
   stageprof report run.rec --by symbol,caller --sort calls --top 10 --format csv
+  stageprof report run.rec --by stage,python --sort caused --top 5
+  stageprof report run.rec --by region,stage --sort wall
   stageprof report rank*.rec -o all.pb.gz
   stageprof report rank*.rec --by rank,stage
   stageprof report run.rec --trend --skip-warmup
