@@ -4,13 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"stageprof/agent/gil"
 	"stageprof/agent/pystack"
@@ -102,8 +99,7 @@ func kernelLayout(l *pystack.Layout) bpf.ProbePythonPlan {
 // sampleReader decodes the sampled calls' Python stacks as they come, and sums
 // them by call row.
 type sampleReader struct {
-	ring    *ringbuf.Reader
-	record  ringbuf.Record
+	*stream
 	decoder *pystack.Decoder // nil while there is no interpreter to read
 	of      interpreter      // that the decoder reads
 
@@ -123,38 +119,23 @@ type pythonStack struct {
 }
 
 func newSampleReader(ring *ebpf.Map) (*sampleReader, error) {
-	r, err := ringbuf.NewReader(ring)
+	stacks, err := openStream(ring, "Python stacks")
 	if err != nil {
-		return nil, fmt.Errorf("opening the samples' ring buffer: %w", err)
+		return nil, err
 	}
 	return &sampleReader{
-		ring: r, rows: map[bpf.ProbeCallKey]map[int]*recording.Sample{},
+		stream: stacks, rows: map[bpf.ProbeCallKey]map[int]*recording.Sample{},
 		known: map[string]int{}, frames: map[pystack.Frame]uint32{}, decoded: map[string]int{},
 	}, nil
 }
 
-func (r *sampleReader) close() error { return r.ring.Close() }
-
-// read takes what is there, see spanReader.read.
 func (r *sampleReader) read() error {
 	if r.decoder == nil {
 		return nil
 	}
 	r.decoder.NextRound()
 	clear(r.decoded)
-	r.ring.SetDeadline(time.Now())
-	for {
-		err := r.ring.ReadInto(&r.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading Python stacks: %w", err)
-		}
-		if err := r.take(r.record.RawSample); err != nil {
-			return err
-		}
-	}
+	return r.each(r.take)
 }
 
 const (
@@ -167,9 +148,9 @@ func (r *sampleReader) take(b []byte) error {
 	var s bpf.ProbePythonSample
 	frames := (len(b) - sampleHeader) / sampleFrame
 	if len(b) < sampleHeader || frames > len(s.Frames) {
-		return fmt.Errorf("decoding a Python stack: %d bytes can't be one", len(b))
+		return fmt.Errorf("%d bytes can't be one", len(b))
 	}
-	// The layouts are the same, see spanReader.keep.
+	// The layouts are the same, see decode.
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s)), int(unsafe.Sizeof(s))), b)
 	stack, err := r.stack(&s, b[sampleHeader:], frames)
 	if err != nil {

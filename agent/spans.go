@@ -1,15 +1,10 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"stageprof/bpf"
 	"stageprof/recording"
@@ -25,8 +20,7 @@ const maxLatestSpans = 16_384
 
 // spanReader collects the spans that the kernel side streams.
 type spanReader struct {
-	ring    *ringbuf.Reader
-	record  ringbuf.Record
+	*stream
 	latest  bool // the latest are kept, not the first
 	kept    []span
 	dropped uint64           // that did not fit
@@ -51,32 +45,16 @@ type spanCall struct {
 }
 
 func newSpanReader(ring *ebpf.Map, latest bool) (*spanReader, error) {
-	r, err := ringbuf.NewReader(ring)
+	spans, err := openStream(ring, "spans")
 	if err != nil {
-		return nil, fmt.Errorf("opening the spans' ring buffer: %w", err)
+		return nil, err
 	}
-	return &spanReader{ring: r, latest: latest}, nil
+	return &spanReader{stream: spans, latest: latest}, nil
 }
 
-// read takes what is there. Nobody is woken when a span ends, so it has to be
-// called often enough for the ring buffer not to fill.
-func (r *spanReader) read() error {
-	r.ring.SetDeadline(time.Now())
-	for {
-		err := r.ring.ReadInto(&r.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading spans: %w", err)
-		}
-		if err := r.keep(); err != nil {
-			return err
-		}
-	}
-}
+func (r *spanReader) read() error { return r.each(r.keep) }
 
-func (r *spanReader) keep() error {
+func (r *spanReader) keep(record []byte) error {
 	full := !r.latest && len(r.kept) >= maxSpans
 	if full {
 		r.dropped++
@@ -84,12 +62,10 @@ func (r *spanReader) keep() error {
 	if full && r.later == nil {
 		return nil
 	}
-	if len(r.record.RawSample) < int(unsafe.Sizeof(bpf.ProbeSpanRecord{})) {
-		return fmt.Errorf("decoding a span: %d bytes are too few", len(r.record.RawSample))
+	d, err := decode[bpf.ProbeSpanRecord](record)
+	if err != nil {
+		return err
 	}
-	// The record has the kernel side's layout, which bpf2go gave the Go type too;
-	// reflection would take a multiple of the time.
-	d := (*bpf.ProbeSpanRecord)(unsafe.Pointer(&r.record.RawSample[0]))
 	s := span{
 		thread: d.Thread, path: d.Path, partial: d.Partial != 0,
 		begin: d.Begin, wall: d.Wall, child: d.Child, cpu: d.Cpu, parts: d.Parts,
@@ -136,8 +112,6 @@ func (r *spanReader) help() string {
 	}
 	return fmt.Sprintf("spans beyond the first %d are in the totals, but not kept one by one", maxSpans)
 }
-
-func (r *spanReader) close() error { return r.ring.Close() }
 
 // partsOf gives the kernel side's parts their names.
 func partsOf(p [bpf.ProbePartPARTS]uint64) recording.Parts {

@@ -1,15 +1,12 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"stageprof/bpf"
 	"stageprof/recording"
@@ -62,12 +59,12 @@ func (s *Session) openTimeline() error {
 	if s.config.Timeline == 0 {
 		return nil
 	}
-	ring, err := ringbuf.NewReader(s.objects.TimelineEvents)
+	events, err := openStream(s.objects.TimelineEvents, "the timeline's events")
 	if err != nil {
-		return fmt.Errorf("opening the timeline's ring buffer: %w", err)
+		return err
 	}
 	s.timeline = &timelineReader{
-		ring: ring, window: s.config.Timeline, most: s.ownShare(MaxTimelineEvents),
+		stream: events, window: s.config.Timeline, most: s.ownShare(MaxTimelineEvents),
 		calls: eventList[bpf.ProbeCallEvent]{end: func(e *bpf.ProbeCallEvent) uint64 { return e.Begin + e.Wall }},
 		off:   eventList[bpf.ProbeOffEvent]{end: func(e *bpf.ProbeOffEvent) uint64 { return e.End }},
 		waits: eventList[bpf.ProbeWaitEvent]{end: func(e *bpf.ProbeWaitEvent) uint64 { return e.Begin + e.Wall }},
@@ -79,8 +76,7 @@ func (s *Session) openTimeline() error {
 
 // timelineReader keeps the latest events that the kernel side streams.
 type timelineReader struct {
-	ring   *ringbuf.Reader
-	record ringbuf.Record
+	*stream
 	window time.Duration
 	most   int // events of each kind
 
@@ -126,25 +122,15 @@ func (l *eventList[T]) from(time uint64) []T {
 	return slices.DeleteFunc(l.kept, func(e T) bool { return l.end(&e) < time })
 }
 
-// read takes what is there, see spanReader.read.
 func (r *timelineReader) read() error {
 	if r == nil {
 		return nil
 	}
-	now := time.Now()
-	for r.ring.SetDeadline(now); ; {
-		err := r.ring.ReadInto(&r.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			r.trim(monotonic())
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading the timeline: %w", err)
-		}
-		if err := r.take(r.record.RawSample); err != nil {
-			return err
-		}
+	if err := r.each(r.take); err != nil {
+		return err
 	}
+	r.trim(monotonic())
+	return nil
 }
 
 // begin is when the window that ends at a time begins. The clock counts from the
@@ -161,11 +147,11 @@ func (r *timelineReader) trim(now uint64) {
 
 // take adds one record, which says in its first word what it is.
 func (r *timelineReader) take(b []byte) error {
-	if len(b) < int(unsafe.Sizeof(uint32(0))) {
-		return fmt.Errorf("decoding an event: %d bytes are too few", len(b))
+	kind, err := decode[uint32](b)
+	if err != nil {
+		return err
 	}
-	kind := *(*uint32)(unsafe.Pointer(&b[0]))
-	switch bpf.ProbeEventKind(kind) {
+	switch bpf.ProbeEventKind(*kind) {
 	case bpf.ProbeEventKindEVENT_CALL:
 		return r.takeCall(b)
 	case bpf.ProbeEventKindEVENT_OFF:
@@ -173,7 +159,7 @@ func (r *timelineReader) take(b []byte) error {
 	case bpf.ProbeEventKindEVENT_WAIT:
 		return take(&r.waits, b)
 	}
-	return fmt.Errorf("decoding an event: there is no kind %d", kind)
+	return fmt.Errorf("there is no kind %d", *kind)
 }
 
 func (r *timelineReader) takeCall(b []byte) error {
@@ -189,14 +175,13 @@ func (r *timelineReader) takeCall(b []byte) error {
 // resultNone is bpf/types.h's RESULT_NONE.
 const resultNone = ^uint32(0)
 
-// take adds a record of a type that has the kernel side's layout, see
-// spanReader.keep.
+// take adds a record.
 func take[T any](l *eventList[T], b []byte) error {
-	var event T
-	if len(b) < int(unsafe.Sizeof(event)) {
-		return fmt.Errorf("decoding an event: %d bytes are too few", len(b))
+	event, err := decode[T](b)
+	if err != nil {
+		return err
 	}
-	l.add(*(*T)(unsafe.Pointer(&b[0])))
+	l.add(*event)
 	return nil
 }
 
@@ -204,7 +189,7 @@ func (r *timelineReader) close() error {
 	if r == nil {
 		return nil
 	}
-	return r.ring.Close()
+	return r.stream.close()
 }
 
 // start is from when on the timeline is whole, but for the losses.
