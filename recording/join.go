@@ -14,7 +14,8 @@ import (
 // A thread of one Recording is that of the ones before with the same id and name.
 // Timelines and open spans are left out: a recording in several windows has none.
 type Joined struct {
-	r *Recording
+	r        *Recording
+	warnings warnings
 
 	modules   table[Module]
 	symbols   table[Symbol]
@@ -87,7 +88,7 @@ func (j *Joined) Add(r *Recording, keepSpans int) {
 	if j.r == nil {
 		j.r = &Recording{
 			Format: r.Format, Tool: r.Tool, Target: r.Target, Window: r.Window,
-			Absent: r.Absent, Warnings: r.Warnings, Overhead: r.Overhead, GPU: r.GPU, GPUNote: r.GPUNote,
+			Absent: r.Absent, Overhead: r.Overhead, GPU: r.GPU, GPUNote: r.GPUNote,
 			Losses: slices.Clone(r.Losses), Budget: r.Budget,
 		}
 		if r.Seen != nil {
@@ -96,6 +97,8 @@ func (j *Joined) Add(r *Recording, keepSpans int) {
 	} else {
 		j.addHead(r)
 	}
+	j.warnings.add(r.Warnings)
+	j.r.Warnings = j.warnings.texts()
 	n := j.number(r)
 	j.addRows(r, n)
 	j.addSpans(r, n, keepSpans)
@@ -109,9 +112,7 @@ func (j *Joined) addHead(r *Recording) {
 	if to.Target.Python == nil {
 		to.Target.Python = r.Target.Python
 	}
-	to.Absent = union(to.Absent, r.Absent)
-	slices.Sort(to.Absent)
-	to.Warnings = union(to.Warnings, r.Warnings)
+	to.Absent = slices.Compact(slices.Sorted(slices.Values(slices.Concat(to.Absent, r.Absent))))
 	for _, l := range r.Losses {
 		to.lose(l)
 	}
@@ -123,15 +124,6 @@ func (j *Joined) addHead(r *Recording) {
 		to.Budget.Windows = append(to.Budget.Windows, r.Budget.Windows...)
 		to.Budget.Cost = to.Budget.Cost.Plus(r.Budget.Cost)
 	}
-}
-
-func union(to, from []string) []string {
-	for _, s := range from {
-		if !slices.Contains(to, s) {
-			to = append(to, s)
-		}
-	}
-	return to
 }
 
 // lose adds to the loss of the same reason and kind, in the order of reasons.
@@ -300,51 +292,43 @@ func intern[K comparable](t *table[K], key K, add func(id int)) int {
 	return id
 }
 
+// merge adds a row to the one of the same key, or behind the others if there is none.
+// It returns the row's place.
+func merge[K comparable, R any](t *table[K], rows *[]R, key K, row R, add func(to, from *R)) int {
+	id, first := t.number(key)
+	if first {
+		*rows = append(*rows, row)
+	} else {
+		add(&(*rows)[id], &row)
+	}
+	return id
+}
+
 // addRows adds up what was counted.
 func (j *Joined) addRows(r *Recording, n *numbers) {
+	to := j.r
 	for _, c := range r.Calls {
 		j.addCall(c, n)
 	}
 	for _, s := range r.Stages {
 		s.Thread, s.Path = n.thread(s.Thread), n.paths[s.Path]
-		if id, first := j.stages.number(stageKey{s.Thread, s.Path}); first {
-			j.r.Stages = append(j.r.Stages, s)
-		} else {
-			j.r.Stages[id].add(&s)
-		}
+		merge(&j.stages, &to.Stages, stageKey{s.Thread, s.Path}, s, (*Stage).add)
 	}
 	for _, d := range r.Debts {
 		d.Thread, d.Path, d.Symbol, d.Owner = n.threads[d.Thread], n.paths[d.Path], n.symbols[d.Symbol], n.paths[d.Owner]
-		if id, first := j.debts.number(debtKey{d.Thread, d.Path, d.Symbol, d.Owner, d.Kind}); first {
-			j.r.Debts = append(j.r.Debts, d)
-		} else {
-			j.r.Debts[id].add(&d)
-		}
+		merge(&j.debts, &to.Debts, debtKey{d.Thread, d.Path, d.Symbol, d.Owner, d.Kind}, d, (*Debt).add)
 	}
 	for _, t := range r.RegionTimes {
 		t.Thread, t.Path, t.Region = n.threads[t.Thread], n.paths[t.Path], n.regionPath(t.Region)
-		if id, first := j.times.number(timeKey{t.Thread, t.Path, t.Region, t.Attribution}); first {
-			j.r.RegionTimes = append(j.r.RegionTimes, t)
-		} else {
-			j.r.RegionTimes[id].add(&t)
-		}
+		merge(&j.times, &to.RegionTimes, timeKey{t.Thread, t.Path, t.Region, t.Attribution}, t, (*RegionTime).add)
 	}
 	for _, p := range r.RegionParts {
 		p.Thread, p.Path, p.Region = n.threads[p.Thread], n.paths[p.Path], n.regionPath(p.Region)
-		if id, first := j.parts.number(partsKey{p.Thread, p.Path, p.Region}); first {
-			j.r.RegionParts = append(j.r.RegionParts, p)
-		} else {
-			to := &j.r.RegionParts[id]
-			to.Parts = to.Parts.Plus(p.Parts)
-		}
+		merge(&j.parts, &to.RegionParts, partsKey{p.Thread, p.Path, p.Region}, p, (*RegionParts).add)
 	}
 	for _, a := range r.Allocations {
 		a.Thread, a.Path, a.Region = n.threads[a.Thread], n.paths[a.Path], n.regionPath(a.Region)
-		if id, first := j.allocations.number(allocationKey{a.Thread, a.Path, a.Region, a.Attribution}); first {
-			j.r.Allocations = append(j.r.Allocations, a)
-		} else {
-			j.r.Allocations[id].add(&a)
-		}
+		merge(&j.allocations, &to.Allocations, allocationKey{a.Thread, a.Path, a.Region, a.Attribution}, a, (*Allocation).add)
 	}
 }
 
@@ -353,13 +337,8 @@ func (j *Joined) addCall(c Call, n *numbers) {
 	c.Caller, c.Region = n.frame(c.Caller), n.regionPath(c.Region)
 	samples := c.Samples
 	c.Samples = nil
-	id, first := j.calls.number(callKey{c.Thread, c.Path, c.Symbol, c.Caller, c.Region, c.GIL, c.Attribution})
-	if first {
-		j.r.Calls = append(j.r.Calls, c)
-	} else {
-		j.r.Calls[id].add(&c)
-	}
-	to := &j.r.Calls[id]
+	key := callKey{c.Thread, c.Path, c.Symbol, c.Caller, c.Region, c.GIL, c.Attribution}
+	to := &j.r.Calls[merge(&j.calls, &j.r.Calls, key, c, (*Call).add)]
 	for _, s := range samples {
 		s.Stack = n.stacks[s.Stack]
 		at := slices.IndexFunc(to.Samples, func(t Sample) bool { return t.Stack == s.Stack })
@@ -440,6 +419,8 @@ func (t *RegionTime) add(u *RegionTime) {
 	t.PartialWallNS += u.PartialWallNS
 	t.PartialChildNS += u.PartialChildNS
 }
+
+func (p *RegionParts) add(q *RegionParts) { p.Parts = p.Parts.Plus(q.Parts) }
 
 func (a *Allocation) add(b *Allocation) {
 	a.Count += b.Count

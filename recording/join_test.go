@@ -294,6 +294,27 @@ func addNumbers(sums map[string]uint64, name string, v reflect.Value) {
 	}
 }
 
+// Warnings that differ in nothing but numbers are one, but for those of one window.
+func TestJoinWarnings(t *testing.T) {
+	window := func(warnings ...string) *recording.Recording {
+		r := recordingtest.New().Recording()
+		r.Warnings = warnings
+		return r
+	}
+	got := join(t, keepAll,
+		window("no markers", "following malloc cost 1.2% of thread 17: 812 µs", "GPU 0 is lost", "GPU 1 is lost"),
+		window("following malloc cost 3% of thread 18: 1.4 ms", "no markers", "GPU 0 is lost"),
+		window("following malloc cost 2.5% of thread 9: 1m2.5s", "following free cost 1% of thread 9: 2 ms")).Warnings
+	want := []string{
+		"no markers",
+		"following malloc cost 2.5% of thread 9: 1m2.5s (the latest of 3 windows with such numbers)",
+		"GPU 0 is lost", "GPU 1 is lost", "following free cost 1% of thread 9: 2 ms",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 // Nothing is left out but what a recording in several windows does not have.
 func TestJoinKeepsEveryField(t *testing.T) {
 	r := recordingtest.Random(rand.New(rand.NewPCG(3, 4)))
