@@ -2,7 +2,9 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"stageprof/correlate"
@@ -63,26 +65,48 @@ func (i *intervals) tick(session Session, ended <-chan struct{}) {
 
 // next hands on what has happened since the last time.
 func (i *intervals) next(now *recording.Recording) {
-	push, err := i.push(now)
-	if err != nil {
+	last := now.Window.End != recording.EndOpen
+	ledger, err := i.since(now)
+	var push export.Push
+	if err == nil {
+		push, err = i.Push(ledger)
+	}
+	switch {
+	case err != nil && last:
+		i.log.Warn("no profile was made of the last interval: it is not sent", "error", err)
+		return
+	case err != nil:
 		i.log.Warn("no profile was made of an interval; the next one has it", "error", err)
 		return
+	case len(push.Profile.Sample) > 0:
+		i.Sender.Add(push)
+	case len(ledger.Losses) > 0 && last:
+		i.log.Warn("the last interval had losses and no calls: it is not sent", "lost", lossesText(ledger.Losses))
+	case len(ledger.Losses) > 0:
+		return // the next one has them
 	}
 	i.before = now
-	if len(push.Profile.Sample) > 0 {
-		i.Sender.Add(push)
-	}
 }
 
-func (i *intervals) push(now *recording.Recording) (export.Push, error) {
+// since joins what has happened since the last time.
+func (i *intervals) since(now *recording.Recording) (*correlate.Ledger, error) {
 	r := now
 	if i.before != nil {
 		var err error
 		if r, err = correlate.Since(i.before, now); err != nil {
-			return export.Push{}, err
+			return nil, err
 		}
 	}
-	return i.Push(correlate.Build(withoutRunning(r)))
+	return correlate.Build(withoutRunning(r)), nil
+}
+
+// lossesText is for a line of a log.
+func lossesText(losses []recording.Loss) string {
+	var texts []string
+	for _, l := range losses {
+		texts = append(texts, fmt.Sprintf("%d %s: %s", l.Count, l.Kind, l.Reason))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // withoutRunning leaves calls that are running when an interval ends to the next

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -126,6 +128,95 @@ func TestIntervalsAfterABrokenReading(t *testing.T) {
 	}
 	if returned, _ := received.calls(); returned != 7 {
 		t.Errorf("%d calls were sent, want 7", returned)
+	}
+}
+
+// logged keeps what is logged.
+type logged struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// miss makes the session lose ends of spans.
+func (f *fakeSession) miss(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.missed += n
+}
+
+// losses sums what the profiles say of ends that were missed.
+func (s *store) losses(t *testing.T) (sum int) {
+	t.Helper()
+	said := regexp.MustCompile(`missed_stage_end[^0-9]*(\d+)|(\d+)[^0-9]*missed_stage_end`)
+	for _, p := range s.pushes {
+		for _, comment := range p.Profile.Comments {
+			if m := said.FindStringSubmatch(comment); m != nil {
+				n, err := strconv.Atoi(m[1] + m[2])
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// Losses of an interval without a call are told with the next one, and those of the
+// last one in the log: a profile without a sample is not sent.
+func TestIntervalsWithLossesOnly(t *testing.T) {
+	received, said := &store{}, &logged{}
+	r, session := serving(t, Config{Export: exporting(received, time.Hour), Log: slog.New(slog.NewTextHandler(said, nil))})
+	pause := func() { // an interval's end at least
+		looks := session.looked()
+		r.eventually("a look", func() bool { return session.looked() > looks+1 })
+	}
+	session.miss(3)
+	pause()
+	session.step(1)
+	r.eventually("an interval", func() bool { return received.received() == 1 })
+	session.miss(4)
+	pause()
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	if len(received.pushes) != 1 || received.losses(t) != 2+3 {
+		t.Errorf("%d profiles with %d losses were sent, want one with 5", len(received.pushes), received.losses(t))
+	}
+	const want = `the last interval had losses and no calls: it is not sent" lost="4 spans: missed_stage_end"`
+	if text := said.text(); !strings.Contains(text, want) {
+		t.Errorf("the log does not say %q:\n%s", want, text)
+	}
+}
+
+// What becomes of an interval that no profile can be made of.
+func TestIntervalsWithoutAProfile(t *testing.T) {
+	received, said := &store{}, &logged{}
+	to := exporting(received, time.Hour)
+	broken := errors.New("too large")
+	to.Push = func(*correlate.Ledger) (export.Push, error) { return export.Push{}, broken }
+	r, session := serving(t, Config{Export: to, Log: slog.New(slog.NewTextHandler(said, nil))})
+	session.step(1)
+	r.eventually("a complaint", func() bool {
+		return strings.Contains(said.text(), `no profile was made of an interval; the next one has it" error="too large"`)
+	})
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	if text := said.text(); !strings.Contains(text, `no profile was made of the last interval: it is not sent" error="too large"`) {
+		t.Errorf("nothing is said of the last interval:\n%s", text)
 	}
 }
 

@@ -38,7 +38,8 @@ type fakeSession struct {
 
 	mu     sync.Mutex
 	steps  uint64
-	looks  int // snapshots taken
+	missed uint64 // ends of spans, beside two
+	looks  int    // snapshots taken
 	final  *recording.Recording
 	broken error
 	closed bool
@@ -78,7 +79,7 @@ func (f *fakeSession) at(end recording.WindowEnd) *recording.Recording {
 		r.Spans = append(r.Spans, recording.Span{Thread: thread, Path: stage.Path, BeginNS: r.Window.StartNS + i, WallNS: 4_000_000,
 			Parts: recording.Parts{RunningNS: 4_000_000}})
 	}
-	b.Loss("spans", "missed_stage_end", 2, "missed")
+	b.Loss("spans", "missed_stage_end", 2+f.missed, "missed")
 	r.Seen = &recording.Seen{Calls: f.steps}
 	if end == recording.EndOpen {
 		r.Seen.Calls++
