@@ -229,6 +229,6 @@ func TestServeSoakTraining(t *testing.T) {
 	if diff := simtest.Diff(counted, sent); diff != "" {
 		t.Errorf("what was sent differs from the counters:\n%s", diff)
 	}
-	t.Logf("%v: %v targets, %v calls seen, %v lost, %d profiles sent", time.Since(begin).Round(time.Second), m["stageprof_targets_total"], seen, lost, arrived.profiles)
+	t.Logf("%v: %.0f targets, %.0f calls seen, %.0f lost, %d profiles sent", time.Since(begin).Round(time.Second), m["stageprof_targets_total"], seen, lost, arrived.profiles)
 	values.judge(t, judged)
 }
