@@ -21,7 +21,6 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 		source:  r,
 		skip:    skip,
 		limit:   longest(r),
-		calls:   map[callKey]*callSum{},
 		debts:   map[debtKey]*Debt{},
 		stages:  forest{},
 		process: forest{},
@@ -29,9 +28,7 @@ func BuildSkipping(r *recording.Recording, skip Skip) *Ledger {
 	}
 	b.namePaths()
 	b.nameThreads()
-	for i := range r.Calls {
-		b.addCall(r.Calls[i])
-	}
+	b.addCalls()
 	for i := range r.Stages {
 		b.addSpans(r.Stages[i])
 	}
@@ -60,7 +57,7 @@ type builder struct {
 	threadOf []int           // by the Recording's thread ID: index of threads
 	threads  []threadSum
 
-	calls   map[callKey]*callSum
+	calls   []Call
 	debts   map[debtKey]*Debt
 	stages  forest // of threads
 	process forest // of the whole process
@@ -71,23 +68,6 @@ type builder struct {
 
 	impossibleCalls, impossibleSpans uint64
 }
-
-// callKey is the visible key of a call.
-type callKey struct {
-	thread      int
-	path        string
-	symbol, api string
-	gil         recording.GIL
-	attribution recording.Attribution
-}
-
-type callSum struct {
-	path  Path
-	total Total
-	sites map[siteKey]*siteSum
-}
-
-type siteKey struct{ symbol, caller, region int }
 
 type threadSum struct {
 	Thread
@@ -222,41 +202,6 @@ func (b *builder) nameThreads() {
 	}
 }
 
-func (b *builder) addCall(row recording.Call) {
-	row, impossible := plausibleCall(row, b.limit)
-	b.impossibleCalls = add(b.impossibleCalls, impossible)
-	if row.Count == 0 {
-		return
-	}
-	symbol := &b.source.Symbols[row.Symbol]
-	path := b.paths[row.Path]
-	total := corrected(&row, symbol.BiasNS)
-	key := callKey{
-		thread:      b.threadOf[row.Thread],
-		path:        path.Joined,
-		symbol:      symbol.Name,
-		api:         symbol.API,
-		gil:         knownGIL(row.GIL),
-		attribution: knownAttribution(row.Attribution, path),
-	}
-	sum := b.calls[key]
-	if sum == nil {
-		sum = &callSum{path: path, sites: map[siteKey]*siteSum{}}
-		b.calls[key] = sum
-	}
-	sum.add(siteKey{row.Symbol, row.Caller, row.Region}, &total, divideTotal(&total, row.Samples, symbol.BiasNS))
-	b.regions.addCall(row.Region, key, path, &total)
-	b.attribute(key, path, &total)
-}
-
-func (c *callSum) add(at siteKey, t *Total, stacks []Stack) {
-	c.total.add(t)
-	if c.sites[at] == nil {
-		c.sites[at] = &siteSum{}
-	}
-	c.sites[at].add(t, stacks)
-}
-
 // attribute adds a call to everything that it is a part of.
 func (b *builder) attribute(key callKey, path Path, t *Total) {
 	thread := &b.threads[key.thread]
@@ -364,7 +309,7 @@ func knownAttribution(a recording.Attribution, path Path) recording.Attribution 
 func (b *builder) finish() *Ledger {
 	l := &Ledger{
 		Source:  b.source,
-		Calls:   b.finishCalls(),
+		Calls:   b.calls,
 		Debts:   b.finishDebts(),
 		Stages:  append(b.stages.finish(b.naming, false), b.process.finish(b.naming, true)...),
 		Regions: b.regions.finish(),
@@ -382,6 +327,7 @@ func (b *builder) finish() *Ledger {
 	for i := range b.threads {
 		t := b.threads[i].Thread
 		t.All = b.threads[i].sums.breakdown()
+		b.threads[i].sums = sums{} // with many threads this is much memory
 		l.Threads = append(l.Threads, t)
 	}
 	b.divideTimes(l)
@@ -456,75 +402,6 @@ func (b *builder) knownOwn(d *divided) (*Partition, []RegionPartition) {
 	return own, d.byRegion
 }
 
-// callTimes are the calls by whose time they are a part of. Calls on behalf of
-// another thread's stage are made outside any stage of one's own, those of a
-// Python function in the stage around it.
-func (b *builder) callTimes() map[threadPath][]callTime {
-	times := map[threadPath][]callTime{}
-	for k, sum := range b.calls {
-		in := threadPath{k.thread, k.path}
-		if k.attribution == recording.AttributionAutograd || k.attribution == recording.AttributionProcess {
-			in.path = ""
-		} else if b.python[k.path] {
-			in.path = sum.path.parent()
-		}
-		if !b.times.anyRegions {
-			times[in] = append(times[in], timeOf(k, &sum.total))
-			continue
-		}
-		for at, site := range sum.sites {
-			of := timeOf(k, &site.total)
-			of.region = at.region
-			times[in] = append(times[in], of)
-		}
-	}
-	return times
-}
-
-func timeOf(k callKey, t *Total) callTime {
-	cpu := min(t.RawCPUNS, t.RawWallNS)
-	corrected := min(t.CPUNS, cpu)
-	return callTime{
-		api: k.api, gil: k.gil,
-		cpu: corrected, probes: cpu - corrected, blocked: t.RawWallNS - cpu,
-	}
-}
-
-func (b *builder) finishCalls() []Call {
-	calls := make([]Call, 0, len(b.calls))
-	for k, sum := range b.calls {
-		calls = append(calls, Call{
-			Thread: k.thread, Path: sum.path, Symbol: k.symbol, API: k.api,
-			GIL: k.gil, Attribution: k.attribution,
-			Total: sum.total, Sites: b.finishSites(sum.sites),
-		})
-	}
-	slices.SortFunc(calls, func(x, y Call) int {
-		return cmp.Or(
-			comparePaths(x.Path, y.Path), cmp.Compare(x.Thread, y.Thread),
-			strings.Compare(x.Symbol, y.Symbol), strings.Compare(x.API, y.API),
-			cmp.Compare(x.GIL, y.GIL), cmp.Compare(x.Attribution, y.Attribution))
-	})
-	return calls
-}
-
-// finishSites orders sites by what they are, not by their IDs, which depend on
-// the order in which the agent met them.
-func (b *builder) finishSites(m map[siteKey]*siteSum) []Site {
-	sites := make([]Site, 0, len(m))
-	for k, sum := range m {
-		sites = append(sites, Site{Symbol: k.symbol, Caller: k.caller, Region: k.region, Total: sum.total, Stacks: sum.finish()})
-	}
-	slices.SortFunc(sites, func(x, y Site) int {
-		return cmp.Or(
-			cmp.Compare(b.source.Symbols[x.Symbol].Address, b.source.Symbols[y.Symbol].Address),
-			cmp.Compare(b.callerAddress(x), b.callerAddress(y)),
-			b.compareRegions(x.Region, y.Region),
-			cmp.Compare(x.Symbol, y.Symbol), cmp.Compare(x.Caller, y.Caller))
-	})
-	return sites
-}
-
 // compareRegions orders region paths by what they hold, and only then by their IDs,
 // which depend on the order in which the agent met them.
 func (b *builder) compareRegions(x, y int) int {
@@ -547,13 +424,6 @@ func (b *builder) regionAddress(region int) uint64 {
 		return 0
 	}
 	return b.source.Regions[region].Address
-}
-
-func (b *builder) callerAddress(s Site) uint64 {
-	if s.Caller == -1 {
-		return 0
-	}
-	return b.source.Frames[s.Caller].Address
 }
 
 func (b *builder) losses() []recording.Loss {

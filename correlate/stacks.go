@@ -206,31 +206,24 @@ func summable(weights []uint64) (scaled []uint64, sum uint64) {
 // siteSum accumulates a Site.
 type siteSum struct {
 	total  Total
-	stacks map[int]*Stack
+	stacks []Stack // by ID
 }
 
 func (s *siteSum) add(t *Total, stacks []Stack) {
 	s.total.add(t)
-	if s.stacks == nil {
-		s.stacks = map[int]*Stack{}
-	}
 	for i := range stacks {
-		if s.stacks[stacks[i].Stack] == nil {
-			s.stacks[stacks[i].Stack] = &Stack{Stack: stacks[i].Stack}
+		at, ok := slices.BinarySearchFunc(s.stacks, stacks[i].Stack, func(s Stack, id int) int { return cmp.Compare(s.Stack, id) })
+		if !ok {
+			s.stacks = slices.Insert(s.stacks, at, Stack{Stack: stacks[i].Stack})
 		}
-		s.stacks[stacks[i].Stack].add(&stacks[i])
+		s.stacks[at].add(&stacks[i])
 	}
 }
 
 // finish returns the stacks by ID, nil if no call was sampled.
 func (s *siteSum) finish() []Stack {
-	if len(s.stacks) == 1 && s.stacks[noStack] != nil {
+	if len(s.stacks) == 1 && s.stacks[0].Stack == noStack {
 		return nil
 	}
-	stacks := make([]Stack, 0, len(s.stacks))
-	for _, stack := range s.stacks {
-		stacks = append(stacks, *stack)
-	}
-	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Stack, b.Stack) })
-	return stacks
+	return s.stacks
 }
