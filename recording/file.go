@@ -22,7 +22,7 @@ func Write(w io.Writer, r *Recording) error {
 		return fmt.Errorf("encoding recording: %w", err)
 	}
 	z := gzip.NewWriter(w)
-	if err := json.NewEncoder(z).Encode(r); err != nil {
+	if err := encode(z, r); err != nil {
 		return fmt.Errorf("encoding recording: %w", err)
 	}
 	if err := z.Close(); err != nil {

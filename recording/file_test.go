@@ -65,6 +65,55 @@ func TestReadGivesWhatWriteSavedOfAnything(t *testing.T) {
 	}
 }
 
+// The rows are encoded one by one, and nobody can tell: the text is what
+// encoding/json makes of the whole.
+func TestWriteIsTheUsualEncoding(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	recordings := []*recording.Recording{recordingtest.Pipeline(), {Format: recording.FormatVersion}}
+	for range 50 {
+		recordings = append(recordings, recordingtest.Random(rng))
+	}
+	for _, r := range recordings {
+		want, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(saved(t, r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want)+"\n", string(got)); diff != "" {
+			t.Fatalf("saved (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// What can't be written is an error, wherever in the file it comes.
+func TestWriteTellsOfErrors(t *testing.T) {
+	size := len(saved(t, recordingtest.Pipeline()))
+	for _, room := range []int{0, 5, size / 2, size - 1} {
+		if err := recording.Write(&limited{room}, recordingtest.Pipeline()); !errors.Is(err, errFull) {
+			t.Errorf("with room for %d of %d bytes: %v", room, size, err)
+		}
+	}
+}
+
+var errFull = errors.New("full")
+
+type limited struct{ room int }
+
+func (l *limited) Write(b []byte) (int, error) {
+	if len(b) > l.room {
+		return 0, errFull
+	}
+	l.room -= len(b)
+	return len(b), nil
+}
+
 func TestReadRefuses(t *testing.T) {
 	file := saved(t, recordingtest.Pipeline())
 	flipped := bytes.Clone(file)
