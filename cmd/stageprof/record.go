@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"sync"
 
@@ -129,6 +130,11 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
 	return cmd
 }
 
+// garbagePercent is how much garbage there may be beside what is in use, once the
+// probes are live. The target needs the machine's memory more than we need the
+// little time that collecting it more often takes.
+const garbagePercent = 25
+
 // recorder carries out one record command.
 type recorder struct {
 	config  *recordConfig
@@ -245,6 +251,7 @@ func (r *recorder) live(ctx context.Context) error {
 	if r.poller != nil {
 		r.poller.Start(ctx)
 	}
+	debug.SetGCPercent(garbagePercent)
 	r.log.Debug("probes are live")
 	return r.ready.commit()
 }
