@@ -77,3 +77,22 @@ func (p *puppet) end() simtest.Truth {
 	p.Wait()
 	return p.Truth()
 }
+
+// A loop obeys all of its orders as often as it is told, and tells its times.
+func TestPuppetLoops(t *testing.T) {
+	p := startPuppetWithoutMarkers(t)
+	p.order("main start w", "w loop 200 launch 3; nest 1; launch 1")
+	var n, p50, p99, longest int
+	if _, err := fmt.Sscanf(p.WaitLine("rounds "), "rounds %d, p50 %d, p99 %d, longest %d", &n, &p50, &p99, &longest); err != nil {
+		t.Error(err)
+	}
+	if n != 200 || p50 <= 0 || p99 < p50 || longest < p99 {
+		t.Errorf("%d rounds, %d ns at the median, %d at the 99th percentile, %d at most", n, p50, p99, longest)
+	}
+	called := p.end().Counts().By(simtest.BySymbol)
+	for symbol, want := range map[string]uint64{"cuLaunchKernel": 800, "cuStreamQuery": 200} {
+		if got := called[simtest.Key{Symbol: symbol}].Calls; got != want {
+			t.Errorf("%d calls of %s, want %d", got, symbol, want)
+		}
+	}
+}

@@ -11,7 +11,7 @@
 
 enum { MAX_AT_ONCE = 256 };
 
-static long threads = 2000, at_once = 8, calls = 3;
+static long threads = 2000, at_once = 8, calls = 3, times;
 static void *context;
 
 static void *live(void *argument) {
@@ -31,6 +31,7 @@ int main(int argc, char **argv) {
         {"threads", "threads in all", &threads},
         {"at-once", "threads alive at one time", &at_once},
         {"calls", "launches of each thread", &calls},
+        {"times", "1: say how long each round of --at-once threads took", &times},
         {NULL, NULL, NULL},
     };
     tester_options(argc, argv, "Starts and ends many short-lived threads that call the driver.",
@@ -40,15 +41,21 @@ int main(int argc, char **argv) {
     context = tester_context();
     tester_ready();
     pthread_t alive[MAX_AT_ONCE];
+    struct rounds rounds;
+    rounds_begin(&rounds, threads);
     for (long done = 0; done < threads;) {
         long n = threads - done < at_once ? threads - done : at_once;
+        round_begin(&rounds);
         for (long i = 0; i < n; i++)
             if (pthread_create(&alive[i], NULL, live, NULL))
                 tester_fail("starting a thread: %m");
         for (long i = 0; i < n; i++)
             pthread_join(alive[i], NULL);
+        round_end(&rounds);
         done += n;
     }
+    if (times)
+        rounds_print(&rounds);
     tester_done();
     return 0;
 }

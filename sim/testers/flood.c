@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // flood: more distinct stages than anybody has room for. Each of --threads threads opens, in each
-// of
-// --outer stages, each of --inner stages once and launches a kernel in it. Names are the threads'
-// own with --own 1, else common to all.
+// of --outer stages, each of --inner stages once and launches a kernel in it, --rounds times. Names
+// are the threads' own with --own 1, else common to all.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@
 
 enum { MAX_THREADS = 64 };
 
-static long threads = 1, outer = 100, inner = 100, own_names;
+static long threads = 1, outer = 100, inner = 100, rounds = 1, own_names;
 static void *context;
 
 __attribute__((noinline)) static void launch(void) {
@@ -31,7 +30,8 @@ static void begin(const char *kind, long thread, long number) {
 static void *flood(void *argument) {
     long thread = (long)argument;
     MUST(cu.cuCtxSetCurrent(context), 0);
-    for (long i = 0; i < outer; i++) {
+    for (long n = 0; n < rounds * outer; n++) {
+        long i = n % outer;
         begin("outer", thread, i);
         for (long j = 0; j < inner; j++) {
             begin("inner", thread, j);
@@ -49,6 +49,7 @@ int main(int argc, char **argv) {
         {"threads", "threads", &threads},
         {"outer", "outer stages", &outer},
         {"inner", "stages in each of them", &inner},
+        {"rounds", "times that all of it is done", &rounds},
         {"own", "1: each thread has names of its own", &own_names},
         {NULL, NULL, NULL},
     };

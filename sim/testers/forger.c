@@ -16,7 +16,7 @@ enum { MAX_THREADS = 16, MARKERS_PER_CALL = 10, SLOT = 4096, NAME = 128 };
 
 typedef void mark(void *slot, const void *name, uint32_t depth);
 
-static long threads = 2, calls = 20000;
+static long threads = 2, calls = 20000, times;
 static const char *const points[] = {
     "stageprof_mark_begin",
     "stageprof_mark_end",
@@ -92,11 +92,17 @@ static void *work(void *argument) {
         for (int j = 0; j < NAME; j++) // many have no end
             f->names[i][j] = (char)next(f);
     MUST(cu.cuCtxSetCurrent(context), 0);
+    struct rounds rounds;
+    rounds_begin(&rounds, calls);
     for (long i = 0; i < calls; i++) {
+        round_begin(&rounds);
         for (int j = 0; j < MARKERS_PER_CALL; j++)
             forge(f);
         MUST(cu.cuLaunchKernel(tester_function(), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), 0);
+        round_end(&rounds);
     }
+    if (times)
+        rounds_print(&rounds);
     return NULL;
 }
 
@@ -113,6 +119,7 @@ int main(int argc, char **argv) {
     const struct number_option own[] = {
         {"threads", "threads that forge", &threads},
         {"calls", "launches of each thread, with ten forged markers before each", &calls},
+        {"times", "1: say how long each launch with its markers took, by thread", &times},
         {NULL, NULL, NULL},
     };
     tester_options(argc, argv, "Passes the markers' probe points with forged arguments.", own);

@@ -58,6 +58,7 @@
 //   call FUNCTION N       calls one of them with N and a function that launches once
 //   lend FILE             as pause, but gives the GIL up inside, and takes it back before the end
 //   sleep-at ADDRESS MS   sleeps for so long in a futex there, as threads do that wait for a lock
+//   loop N ORDER; ORDER…  obeys the orders N times and says how long these rounds took (tester.h)
 // and what streams.h and pythons.h say.
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -640,6 +641,26 @@ static bool obey_one_of(const struct command *c, const char *order, size_t lengt
     return false;
 }
 
+static void obey(const char *order);
+
+// N ORDER; ORDER…
+static void loop(const char *arguments) {
+    struct rounds rounds;
+    char orders[LINE], *rest, *order;
+    long count = strtol(arguments, &rest, 10);
+    if (count < 1 || *rest++ != ' ')
+        tester_fail("loop: a number and orders are needed, not \"%s\"", arguments);
+    rounds_begin(&rounds, count);
+    while (count--) {
+        strcpy(orders, rest);
+        round_begin(&rounds);
+        for (char *left = orders; (order = strsep(&left, ";"));)
+            obey(order + strspn(order, " "));
+        round_end(&rounds);
+    }
+    rounds_print(&rounds);
+}
+
 // Obeys the part of a line after the thread's name.
 static void obey(const char *order) {
     const struct {
@@ -702,6 +723,7 @@ static void obey(const char *order) {
         {"call", NULL, call_function},
         {"lend", NULL, lend},
         {"sleep-at", NULL, sleep_at},
+        {"loop", NULL, loop},
     };
     size_t length = strcspn(order, " ");
     const char *argument = order + length + (order[length] == ' ');

@@ -261,3 +261,44 @@ void expect_context(void) {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         expect(names[i], 1, 0, 0);
 }
+
+// Rounds of a loop
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void rounds_begin(struct rounds *rounds, long room) {
+    *rounds = (struct rounds){.room = (uint64_t)room};
+    rounds->ns = malloc((rounds->room + 1) * sizeof(*rounds->ns));
+    if (!rounds->ns)
+        tester_fail("no memory for the times of %ld rounds", room);
+    memset(rounds->ns, 0xff, (rounds->room + 1) * sizeof(*rounds->ns)); // its pages are there
+}
+
+void round_begin(struct rounds *rounds) {
+    rounds->begin = now_ns();
+}
+
+void round_end(struct rounds *rounds) {
+    if (rounds->count == rounds->room)
+        tester_fail("more than %lu rounds", rounds->room);
+    rounds->ns[rounds->count++] = now_ns() - rounds->begin;
+}
+
+static int compare_times(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void rounds_print(struct rounds *rounds) {
+    uint64_t n = rounds->count, *ns = rounds->ns;
+    if (!n)
+        tester_fail("a loop without a round");
+    qsort(ns, n, sizeof(*ns), compare_times);
+    printf("rounds %lu, p50 %lu, p99 %lu, longest %lu\n", n, ns[(n - 1) / 2],
+           ns[(n - 1) * 99 / 100], ns[n - 1]);
+    free(ns);
+}

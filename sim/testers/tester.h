@@ -66,6 +66,16 @@ void tester_must(const char *what, CUresult got, CUresult wanted, const char *fi
 
 _Noreturn void tester_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// How long the rounds of a loop take. The array that holds them is made beforehand, so that none of
+// them makes memory; printing frees it: "rounds N, p50 NS, p99 NS, longest NS".
+struct rounds {
+    uint64_t *ns, count, room, begin;
+};
+void rounds_begin(struct rounds *rounds, long room);
+void round_begin(struct rounds *rounds);
+void round_end(struct rounds *rounds);
+void rounds_print(struct rounds *rounds);
+
 void sleep_ms(long ms);
 void wait_for_file(const char *path);
 
