@@ -33,6 +33,9 @@ func (s *Session) calibrate(ctx context.Context) error {
 		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
 		costs, err = known.run(ctx, s.mechanism, false, classes)
 	}
+	if ctx.Err() != nil {
+		return interrupted(ctx)
+	}
 	if err != nil {
 		s.warnOnce(fmt.Sprintf("durations include the probes' own time: %v", err))
 		s.calibration = err.Error()
@@ -43,6 +46,9 @@ func (s *Session) calibrate(ctx context.Context) error {
 		if s.functionCost, err = calibrate.RunFunctions(ctx, s.mechanism, s.attacher.PID != 0); err != nil {
 			s.warnOnce(fmt.Sprintf("what following functions costs is not known: %v", err))
 		}
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx)
 	}
 	s.calibration = fmt.Sprintf("a child called a function of each class with the same programs on it (%s)", s.mechanism)
 	return s.meter.check(s)

@@ -77,7 +77,11 @@ type Config struct {
 	// windows as that allows for, with no probe in the target between them. For
 	// Record only.
 	Budget float64
+	// LeaveOut lets a recording with a Budget do without some groups of functions, if
+	// the others fit into it then: see Recording.Budget.Trial.
+	LeaveOut bool
 
+	leftOut []probe.Group // groups that are not probed, whatever Probes says
 	advance time.Duration // see usualAdvance, which 0 is
 	meter   *meter        // nil: there is no budget
 	costs   *calibrations // nil: measured for each Session

@@ -39,6 +39,19 @@ func (s *Session) BreakDriverEntry() {
 	s.objects.DriverEntry = s.objects.OnNew // of a type that can't be put there
 }
 
+// BreakMarkerHit makes the kernel refuse to probe markers, until they are mended.
+func (s *Session) BreakMarkerHit() (mend func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	program := s.objects.MarkerHit
+	s.objects.MarkerHit = s.objects.OnNew // of a type that can't be put there
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.objects.MarkerHit = program
+	}
+}
+
 // noThread is a serial number that no thread gets.
 const noThread = 1 << 31
 

@@ -145,7 +145,7 @@ func (f *family) open(ctx context.Context) error {
 		<-m.attached
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+		return interrupted(ctx)
 	}
 	if !slices.ContainsFunc(f.members, func(m *member) bool { return f.errorOf(m) == nil }) {
 		return f.failure()

@@ -156,9 +156,24 @@ func (s *Session) yieldToFilter() error {
 	s.announcing = false
 	var errs []error
 	for _, g := range s.gates {
-		errs = append(errs, g.gate.Close(), s.probeMarkers(g.image))
+		errs = append(errs, g.gate.Close())
+		s.ungated = append(s.ungated, g.image)
 	}
 	s.gates = nil
 	s.warnOnce("a thread has set up a seccomp filter: markers take a probe from here on, and those of a moment were missed")
+	return errors.Join(errs...)
+}
+
+// probeUngated probes the markers of libraries whose gate was closed. Those that
+// can't be are tried again at the next look.
+func (s *Session) probeUngated() error {
+	var errs []error
+	s.ungated = slices.DeleteFunc(s.ungated, func(library target.Image) bool {
+		err := s.probeMarkers(library)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("stages of the marker library %q are not seen for a while: %w", library.Path, err))
+		}
+		return err == nil
+	})
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"stageprof/agent"
+	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
 
@@ -105,6 +107,46 @@ func TestFilterInAChildClosesTheGate(t *testing.T) {
 	got := r.interrupt()
 	expectEqual(t, got, since(baseline, p.end().Counts()))
 	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {2, 0}})
+}
+
+// Where the markers can't be probed at once when the gate is closed, they are later.
+func TestFilterClosesTheGateAndProbesFail(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "w begin early")
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Probes: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if gate(t, p.PID) == 0 { // announcements are not in this kernel
+		p.end()
+		return
+	}
+	mend := session.BreakMarkerHit()
+	ctx, interrupt := context.WithCancel(t.Context())
+	result := make(chan *recording.Recording, 1)
+	go func() {
+		r, err := session.Wait(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- r
+	}()
+	p.order("main seccomp")
+	eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
+	if markersProbed(t, p.PID) {
+		t.Error("the markers are probed by a program that can't be")
+	}
+	mend()
+	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) })
+	p.order("w end", "w begin step", "w launch 10", "w end")
+	interrupt()
+	got := <-result
+	p.end()
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "early"}: {0, 1}, {"w", "step"}: {1, 0}})
+	if text := strings.Join(got.Warnings, "\n"); !strings.Contains(text, "are not seen for a while") {
+		t.Errorf("no warning says that markers were not seen: %q", got.Warnings)
+	}
 }
 
 // A program with older markers, or for another architecture, has no gate.

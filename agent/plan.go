@@ -51,7 +51,7 @@ func Inspect(_ context.Context, pid int, probes string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := newPlan(process, config.Probes)
+	plan, err := newPlan(process, config.Probes, nil)
 	if err == nil {
 		plan.Sources, err = inspectSources(process)
 	}
@@ -70,12 +70,13 @@ func inspectSources(process *target.Process) (map[string][]string, error) {
 }
 
 // newPlan looks at a process. It finds drivers wherever they are mapped; none
-// is not an error here.
-func newPlan(process *target.Process, probes string) (*Plan, error) {
+// is not an error here. Functions of the groups leftOut are not wanted.
+func newPlan(process *target.Process, probes string, leftOut []probe.Group) (*Plan, error) {
 	selector, err := probe.ParseSelector(probes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
+	selector = selector.Without(leftOut...)
 	plan := &Plan{
 		PID: process.PID(), NSPID: process.NSPID(), Exe: process.Exe(), Comm: process.Comm(),
 		Cmdline: process.Cmdline(), Rank: process.Rank(), Selector: selector,

@@ -58,6 +58,7 @@ type Session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	announcing   bool            // markers that are announced are followed
 	gates        []gatedLibrary  // that are held open
+	ungated      []target.Image  // marker libraries to be probed, since their gate is closed
 	pythons      int             // files that may be interpreters, when one was last looked for
 	loaderHooked bool            // the target's loader tells of new libraries
 	spans        *spanReader
@@ -160,7 +161,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 func inOrder(ctx context.Context, steps ...func() error) error {
 	for _, step := range steps {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+			return interrupted(ctx)
 		}
 		if err := step(); err != nil {
 			return err
@@ -169,13 +170,17 @@ func inOrder(ctx context.Context, steps ...func() error) error {
 	return nil
 }
 
+func interrupted(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+}
+
 // makePlan looks at the target, once a driver is there.
 func (s *Session) makePlan(ctx context.Context) (err error) {
 	for {
 		if err := s.followExec(); err != nil {
 			return err
 		}
-		if s.plan, err = newPlan(s.process, s.config.Probes); err != nil {
+		if s.plan, err = newPlan(s.process, s.config.Probes, s.config.leftOut); err != nil {
 			return err
 		}
 		if len(s.plan.Drivers) > 0 {

@@ -113,7 +113,7 @@ func (w *watcher) look() (recording.WindowEnd, error) {
 	if err := errors.Join(w.spans.read(), w.samples.read(), w.timeline.read()); err != nil {
 		return "", err
 	}
-	if err := errors.Join(w.yieldToFilter(), w.lookForLibraries()); err != nil {
+	if err := errors.Join(w.yieldToFilter(), w.probeUngated(), w.lookForLibraries()); err != nil {
 		w.warnOfNew(err)
 	}
 	if err := w.lookForChildren(); err != nil {

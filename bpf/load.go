@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,7 +11,7 @@ import (
 
 // LoadSelected loads the maps and, of the programs, those that are named: the
 // kernel's verifier spends some milliseconds on each. The others are nil in
-// objects, and gone from spec.
+// objects, and gone from spec. On an error nothing stays loaded.
 func LoadSelected(spec *ebpf.CollectionSpec, objects *ProbeObjects, names ...string) error {
 	for _, name := range names {
 		if spec.Programs[name] == nil {
@@ -27,10 +28,9 @@ func LoadSelected(spec *ebpf.CollectionSpec, objects *ProbeObjects, names ...str
 		return err
 	}
 	defer collection.Close() // of what is not taken from it here
-	if err := collection.Assign(&objects.ProbeMaps); err != nil {
-		return err
-	}
-	if err := collection.Assign(&objects.ProbeVariables); err != nil {
+	if err := errors.Join(collection.Assign(&objects.ProbeMaps), collection.Assign(&objects.ProbeVariables)); err != nil {
+		err = errors.Join(err, objects.Close())
+		*objects = ProbeObjects{}
 		return err
 	}
 	// Assign would miss the programs that are not wanted.

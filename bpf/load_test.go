@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,35 @@ func TestLoadSelectedUnknown(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"driver_exit"`) {
 		t.Errorf("got %v, want an error that names the program", err)
 	}
+}
+
+// Programs that this version does not fit leave no descriptor open.
+func TestLoadSelectedHalfWay(t *testing.T) {
+	spec, err := LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(spec.Variables, "window_start")
+	before := descriptors(t)
+	var objects ProbeObjects
+	if err := LoadSelected(spec, &objects, "loader_hit"); err == nil {
+		t.Error("a variable is missing, and nobody says so")
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d open descriptors before, %d after", before, after)
+	}
+	if objects.Calls != nil {
+		t.Error("a map is there that has been closed")
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
 }
 
 // A program on a uprobe can be preempted by another run of it: its stack must not be

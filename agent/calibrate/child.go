@@ -39,7 +39,7 @@ func start(ctx context.Context) (*child, error) {
 	}
 	out, err := c.command.StdoutPipe()
 	if err != nil {
-		return nil, errors.Join(err, code.Close())
+		return nil, errors.Join(err, c.in.Close(), code.Close())
 	}
 	c.out = bufio.NewReader(out)
 	if err := c.command.Start(); err != nil {

@@ -15,6 +15,7 @@ type Selector struct {
 	expression string
 	groups     map[Group]bool
 	names      map[string]bool // APIs and exact symbols
+	without    []Group         // not selected whatever the expression says
 }
 
 // ParseSelector reads a comma-separated list of "default", "all", groups,
@@ -67,11 +68,24 @@ func callsBack(api string) bool {
 // never are.
 func (s Selector) Matches(symbol string) bool {
 	api := API(symbol)
-	return IsDriverName(symbol) && !callsBack(api) && (s.names[symbol] || s.names[api] || s.groups[GroupOf(api)])
+	return IsDriverName(symbol) && !callsBack(api) && (s.names[symbol] || s.names[api] || s.groups[GroupOf(api)]) &&
+		!slices.Contains(s.without, GroupOf(api))
 }
 
-// String returns the expression that the selector was parsed from.
-func (s Selector) String() string { return s.expression }
+// Without returns the selector of the same functions but those of some groups.
+func (s Selector) Without(groups ...Group) Selector {
+	s.without = append(slices.Clone(s.without), groups...)
+	return s
+}
+
+// String returns the expression that the selector was parsed from, and what it is
+// without.
+func (s Selector) String() string {
+	if len(s.without) == 0 {
+		return s.expression
+	}
+	return fmt.Sprintf("%s without %v", s.expression, s.without)
+}
 
 func isKnown(name string) bool {
 	return slices.ContainsFunc(Known(), func(k string) bool { return k == name || API(k) == name })

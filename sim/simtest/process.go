@@ -53,12 +53,13 @@ func (c Command) With(env ...string) Command {
 type Process struct {
 	PID int
 
-	t      testing.TB
-	dir    string
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	exited chan struct{}
-	err    error // of the exit; valid once exited is closed
+	t       testing.TB
+	dir     string
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	exited  chan struct{}
+	started string // its startTicks
+	err     error  // of the exit; valid once exited is closed
 
 	mu     sync.Mutex
 	lines  []string
@@ -88,6 +89,7 @@ func Start(t testing.TB, c Command) *Process {
 		t.Fatalf("simtest: starting %q: %v", c.Path, err)
 	}
 	p.PID = p.cmd.Process.Pid
+	p.started = startTicks(p.PID) // it is not waited for yet, so it is there
 	go p.follow(stdout)
 	t.Cleanup(p.Kill)
 	return p
@@ -242,8 +244,22 @@ func (p *Process) Signal(s syscall.Signal) {
 
 // Kill ends the process and its children, as far as they still run, and waits for its end.
 func (p *Process) Kill() {
-	_ = syscall.Kill(-p.PID, syscall.SIGKILL) // fails only if all have ended
+	// No other process gets the number while one of the group is left.
+	if started := startTicks(p.PID); started == "" || started == p.started {
+		_ = syscall.Kill(-p.PID, syscall.SIGKILL) // fails only if all have ended
+	}
 	<-p.exited
+}
+
+// startTicks says when a process was started, which tells it from the next one with its number; "" if there is none.
+func startTicks(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// Any name, in parentheses, stands before the 20 fields up to the one wanted.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return fields[19]
 }
 
 // Truth reads what the ended process has counted.
