@@ -77,6 +77,7 @@ type windows struct {
 	joined  recording.Joined
 	calls   Progress         // of the windows that are over
 	last    recording.Budget // the latest window's
+	trial   *trial           // nil: nothing is left out
 	stopped time.Duration    // when the recording ended, if that was in no window
 }
 
@@ -85,11 +86,14 @@ func recordWithin(ctx context.Context, config Config) (*recording.Recording, err
 	w := &windows{config: config, account: account{
 		share: margin * config.Budget, duration: config.Duration, advance: cmp.Or(config.advance, usualAdvance),
 	}}
+	if config.LeaveOut {
+		w.account.advance = min(w.account.advance, trialAdvance)
+	}
 	end, err := w.record(ctx)
 	if w.process != nil {
 		err = errors.Join(err, w.process.Close())
 	}
-	r := w.joined.Recording()
+	r := w.result()
 	if r == nil {
 		return nil, err
 	}
@@ -139,7 +143,13 @@ func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
 		return recording.EndInterrupt, err
 	}
 	end := r.Window.End
-	w.add(r)
+	w.pay(r)
+	if t := w.judge(s, r); t != nil {
+		w.trial, w.last = t, t.without(w.last)
+	} else {
+		w.add(r)
+	}
+	w.account.advance = cmp.Or(w.config.advance, usualAdvance)
 	return end, err
 }
 
@@ -170,7 +180,7 @@ func (w *windows) gone() (recording.WindowEnd, error) {
 func (w *windows) open(ctx context.Context) (*Session, error) {
 	w.report(StateAttaching)
 	config := w.config
-	config.costs = &w.costs
+	config.costs, config.leftOut = &w.costs, w.trial.leftOut()
 	config.meter = &meter{
 		limit: func() time.Duration { return w.account.limit(w.elapsed()) - w.account.spent },
 		end:   time.Duration(w.last.Cost.SwitchingNS + w.last.Cost.IdleNS),
@@ -203,10 +213,14 @@ func (w *windows) pass(ctx context.Context, s *Session) (*recording.Recording, e
 	return s.Wait(ctx)
 }
 
-// add adds a window that is over.
-func (w *windows) add(r *recording.Recording) {
+// pay takes the cost of a window that is over into account.
+func (w *windows) pay(r *recording.Recording) {
 	w.last = *r.Budget
 	w.account.spent += time.Duration(r.Budget.Cost.TotalNS())
+}
+
+// add adds a window that is over to the Recording.
+func (w *windows) add(r *recording.Recording) {
 	w.calls.Calls += r.Seen.Calls
 	for _, l := range r.Losses {
 		if l.Kind == "calls" {
@@ -270,6 +284,20 @@ func (w *windows) report(state string) {
 	}
 }
 
+// result is what was recorded, nil if nothing was. If the recording ended before a
+// window without what was to be left out, nothing was.
+func (w *windows) result() *recording.Recording {
+	if w.trial != nil && w.joined.Recording() == nil {
+		w.add(w.trial.window)
+		w.trial = nil
+	}
+	r := w.joined.Recording()
+	if w.trial != nil {
+		w.trial.tell(r)
+	}
+	return r
+}
+
 // finish says of the whole recording what no window knows.
 func (w *windows) finish(r *recording.Recording, end recording.WindowEnd) {
 	r.Window.End = end
@@ -277,7 +305,11 @@ func (w *windows) finish(r *recording.Recording, end recording.WindowEnd) {
 	b := r.Budget
 	b.Share = w.config.Budget
 	last := b.Windows[len(b.Windows)-1]
-	b.Elapsed = max(w.stopped, time.Duration(last.StartNS-r.Window.StartNS)+last.Duration)
+	first := r.Window.StartNS
+	if b.Trial != nil {
+		first = b.Trial.StartNS
+	}
+	b.Elapsed = max(w.stopped, time.Duration(last.StartNS-first)+last.Duration)
 	spent := time.Duration(b.Cost.TotalNS())
 	if float64(spent) <= b.Share*float64(b.Elapsed) {
 		return
@@ -316,6 +348,8 @@ func (c *Config) checkBudget(mechanism probe.Mechanism) error {
 
 func (c *Config) validateBudget() error {
 	switch {
+	case c.LeaveOut && c.Budget == 0:
+		return fmt.Errorf("%w: functions are left out under a budget only", ErrUsage)
 	case c.Budget == 0:
 		return nil
 	case c.Budget < 0 || c.Budget > 1 || math.IsNaN(c.Budget):

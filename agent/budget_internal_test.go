@@ -1,11 +1,17 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"stageprof/agent/probe"
+	"stageprof/agent/target"
 	"stageprof/recording"
+	"stageprof/sim/simtest"
 )
 
 // Windows that are opened and closed as the account says keep the budget at every
@@ -81,5 +87,66 @@ func TestLeastCost(t *testing.T) {
 	}
 	if got := leastCost(recording.Covered{}, recording.Charge{}); got != 0 {
 		t.Errorf("a window that cost nothing will cost %v", got)
+	}
+}
+
+// ^C while the probes' cost is measured is no fault of the budget's.
+func TestInterruptedCalibration(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "puppet"))
+	p.WaitLine("up")
+	process, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer process.Close()
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupt(errors.New("^C"))
+	s := Session{process: process, plan: &Plan{}, meter: &meter{}, mechanism: probe.UprobeMulti}
+	if err := s.calibrate(ctx); !errors.Is(err, ErrInterrupted) || errors.Is(err, ErrBudget) {
+		t.Errorf("got %v, want %v", err, ErrInterrupted)
+	}
+}
+
+func TestLeaveOut(t *testing.T) {
+	group := func(name string, cost uint64) recording.GroupCost {
+		return recording.GroupCost{Group: name, CostNS: cost}
+	}
+	tests := []struct {
+		name   string
+		groups []recording.GroupCost
+		other  uint64
+		want   string // those that are left out
+	}{
+		{"events are enough", []recording.GroupCost{group("launch", 50), group("event", 900), group("copy", 20)}, 10, "event"},
+		{"queries before events", []recording.GroupCost{group("event", 40), group("launch", 50), group("other", 60)}, 0, "other"},
+		{"the dearer one of copies and memory", []recording.GroupCost{group("memory", 60), group("copy", 70), group("sync", 30)}, 0, "copy"},
+		{"cheap ones are taken back", []recording.GroupCost{group("event", 5), group("other", 6), group("memory", 200), group("launch", 50)}, 0, "memory"},
+		{"as far as they fit", []recording.GroupCost{group("event", 30), group("other", 30), group("memory", 200), group("launch", 50)}, 0, "other memory"},
+		{"what a recording is for stays", []recording.GroupCost{group("launch", 101), group("event", 900)}, 0, ""},
+		{"what is no call's cost", []recording.GroupCost{group("launch", 50), group("event", 900)}, 60, ""},
+		{"all fits", []recording.GroupCost{group("launch", 50), group("event", 40)}, 10, ""},
+		{"graphs are launches", []recording.GroupCost{group("graph", 500), group("memory-map", 50)}, 0, ""},
+		{"no calls", nil, 10, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			some := leaveOut(test.groups, test.other, 100)
+			var out []string
+			total, ended := test.other, false
+			for _, g := range test.groups {
+				if !g.LeftOut {
+					total += g.CostNS
+					ended = true
+				} else if out = append(out, g.Group); ended {
+					t.Errorf("those that are left out do not come first: %+v", test.groups)
+				}
+			}
+			if !some {
+				out = nil
+			}
+			if got := strings.Join(out, " "); got != test.want || some != (test.want != "") || some && total > 100 {
+				t.Errorf("%q is left out, want %q; the rest costs %d", got, test.want, total)
+			}
+		})
 	}
 }

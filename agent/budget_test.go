@@ -18,12 +18,16 @@ import (
 
 // openings counts the windows that a recording under a budget has begun to open,
 // and the pauses.
-type openings struct{ windows, pauses atomic.Int32 }
+type openings struct {
+	windows, pauses atomic.Int32
+	latest          atomic.Int64 // when a window began to open
+}
 
 func (o *openings) progress(p agent.Progress) {
 	switch p.State {
 	case agent.StateAttaching:
 		o.windows.Add(1)
+		o.latest.Store(time.Now().UnixNano())
 	case agent.StatePaused:
 		o.pauses.Add(1)
 	}
@@ -36,6 +40,9 @@ func (o *openings) waits(r *run, n int32) bool {
 	case got := <-r.result:
 		r.t.Fatalf("the recording has ended: %v", got.err)
 	default:
+	}
+	if time.Since(time.Unix(0, o.latest.Load())) > simtest.Patience {
+		r.t.Fatalf("no further window opens; %d have", o.windows.Load())
 	}
 	return o.windows.Load() < n
 }
@@ -98,6 +105,9 @@ func expectCoverage(t *testing.T, r *recording.Recording) {
 	}
 	if covered != r.Window.Duration || r.Budget.Elapsed < covered || r.Window.StartNS != r.Budget.Windows[0].StartNS {
 		t.Errorf("windows of %v in %v are said to be %v", covered, r.Budget.Elapsed, r.Window)
+	}
+	if trial := r.Budget.Trial; trial != nil {
+		cost += trial.CostNS
 	}
 	if cost != r.Budget.Cost.TotalNS() {
 		t.Errorf("the windows cost %d ns, all of them %d", cost, r.Budget.Cost.TotalNS())
@@ -212,6 +222,99 @@ func TestBudgetAtHighRates(t *testing.T) {
 			}
 			t.Logf("%.3g %% of a CPU used; %v of %v covered in %d windows; %+v", 100*c.Used, c.Covered, c.Elapsed, c.Windows, got.Budget.Cost)
 		})
+	}
+}
+
+// Where the many calls are such that say little, they are left out after a trial, and
+// the others are recorded all the time: exactly.
+func TestBudgetLeavesOutEvents(t *testing.T) {
+	for rate, budget := range map[int]float64{25_000: 0.01, 400_000: 0.02} {
+		t.Run(fmt.Sprint(rate, " calls/s"), func(t *testing.T) {
+			p := startPuppet(t)
+			p.order("main start q", "main begin outer")
+			p.tell(fmt.Sprint("q poll 1000000000 ", rate))
+			run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: budget, LeaveOut: true, Duration: 12 * time.Second})
+			var steps []step
+			for len(run.result) == 0 {
+				s := step{stage: fmt.Sprint("step", len(steps)), begin: agent.Monotonic()}
+				p.order("main begin "+s.stage, fmt.Sprint("main launch ", stepCalls), "main end")
+				s.end = agent.Monotonic()
+				steps = append(steps, s)
+				time.Sleep(tick) // as rarely as the budget allows for
+			}
+			got := run.finish()
+			expectEnd(t, got, recording.EndDuration)
+			expectCoverage(t, got)
+			expectAccount(t, got)
+			expectSteps(t, got, steps)
+			expectWholeWindows(t, got)
+			expectLeftOut(t, got, "event")
+			c, _ := correlate.CoverageOf(got)
+			if c.Used > budget || c.Used == 0 {
+				t.Errorf("%.3g %% of a CPU were used: %+v", 100*c.Used, got.Budget)
+			}
+			t.Logf("%v of %v covered in %d windows; trial %+v", c.Covered, c.Elapsed, c.Windows, got.Budget.Trial)
+		})
+	}
+}
+
+// expectLeftOut fails unless the Recording says that a group was left out, and nothing
+// of it.
+func expectLeftOut(t *testing.T, r *recording.Recording, group string) {
+	t.Helper()
+	trial := r.Budget.Trial
+	if trial == nil || len(trial.Groups) < 2 || trial.Groups[0].Group != group || !trial.Groups[0].LeftOut || trial.Groups[1].LeftOut {
+		t.Fatalf("the functions of the group %s were not left out: %+v", group, trial)
+	}
+	if g := trial.Groups[0]; g.Calls == 0 || g.CostNS == 0 || g.CostNS > trial.CostNS || trial.StartNS+uint64(trial.Duration) > r.Window.StartNS {
+		t.Errorf("the trial %+v before a window from %d", trial, r.Window.StartNS)
+	}
+	for _, s := range r.Symbols {
+		if s.Group == group {
+			t.Errorf("%s is a function of the Recording", s.Name)
+		}
+	}
+	warning(t, r.Warnings, "left out, to keep the budget: functions of the group "+group)
+}
+
+// A recording that ends before a window without what was to be left out is of all
+// functions.
+func TestBudgetEndsAfterTrial(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start q", "main begin outer")
+	p.tell("q poll 1000000000 0")
+	var o openings
+	run := record(t, agent.Config{PID: p.PID, Budget: 0.01, LeaveOut: true, Progress: o.progress})
+	for o.pauses.Load() == 0 {
+		o.waits(run, 2)
+		time.Sleep(tick)
+	}
+	got := run.interrupt()
+	expectEnd(t, got, recording.EndInterrupt)
+	expectCoverage(t, got)
+	expectAccount(t, got)
+	if got.Budget.Trial != nil || len(got.Budget.Windows) != 1 {
+		t.Errorf("the trial is no window: %+v", got.Budget)
+	}
+	if !slices.ContainsFunc(got.Symbols, func(s recording.Symbol) bool { return s.Name == "cuStreamQuery" }) {
+		t.Error("its calls are in no number")
+	}
+}
+
+// Functions that were named are not left out.
+func TestBudgetLeavesOutNothing(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start q")
+	p.tell("q poll 1000000000 0")
+	var o openings
+	run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: 0.05, Progress: o.progress}.Advance(time.Second))
+	for o.waits(run, 3) {
+		time.Sleep(tick)
+	}
+	got := run.interrupt()
+	expectCoverage(t, got)
+	if got.Budget.Trial != nil || len(got.Budget.Windows) < 2 || got.Seen.Calls == 0 {
+		t.Errorf("%d calls seen, %+v", got.Seen.Calls, got.Budget)
 	}
 }
 
@@ -335,6 +438,7 @@ func TestBudgetRefuses(t *testing.T) {
 	}{
 		{"more than a CPU", agent.Config{Budget: 1.01}, agent.ErrUsage},
 		{"negative", agent.Config{Budget: -0.01}, agent.ErrUsage},
+		{"leaving out without a budget", agent.Config{LeaveOut: true}, agent.ErrUsage},
 		{"a timeline", agent.Config{Budget: 0.01, Timeline: time.Second}, agent.ErrUsage},
 		{"perf events", agent.Config{Budget: 0.01, Mechanism: probe.PerfEvent}, agent.ErrBudget},
 	}

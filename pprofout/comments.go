@@ -75,11 +75,25 @@ func budgetComments(r *recording.Recording) []string {
 		return nil
 	}
 	used := fmt.Sprintf("budget: %.3g%% of one CPU, %.3g%% was used", 100*c.Share, 100*c.Used)
+	if t := r.Budget.Trial; t != nil {
+		used += fmt.Sprintf("; left out since a trial of %s: %s", rounded(int64(t.Duration)), leftOut(t))
+	}
 	if !c.Gaps() {
 		return []string{used + "; all of the time was recorded"}
 	}
 	return []string{fmt.Sprintf("%s; %s of %s were recorded, in %d windows: every value is of these, none is extrapolated",
 		used, rounded(int64(c.Covered)), rounded(int64(c.Elapsed)), c.Windows)}
+}
+
+// leftOut lists the groups of functions that the budget had no room for.
+func leftOut(t *recording.Trial) string {
+	var groups []string
+	for _, g := range t.Groups {
+		if g.LeftOut {
+			groups = append(groups, fmt.Sprintf("%s (%d calls in it took %.3g%% of one CPU)", g.Group, g.Calls, 100*float64(g.CostNS)/float64(max(t.Duration, 1))))
+		}
+	}
+	return strings.Join(groups, ", ")
 }
 
 func toolComments(r *recording.Recording) []string {

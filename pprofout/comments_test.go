@@ -50,6 +50,15 @@ func TestComments(t *testing.T) {
 				Share: 0.01, Elapsed: 10 * r.Window.Duration, Windows: make([]recording.Covered, 3), Cost: recording.Charge{CallsNS: 2e9},
 			}
 		}},
+		{"left-out", func(r *recording.Recording) {
+			r.Budget = &recording.Budget{
+				Share: 0.01, Elapsed: 10 * r.Window.Duration, Windows: make([]recording.Covered, 1), Cost: recording.Charge{CallsNS: 2e9},
+				Trial: &recording.Trial{
+					Covered: recording.Covered{Duration: 120 * time.Millisecond, CostNS: 103e6},
+					Groups:  []recording.GroupCost{{Group: "event", Calls: 45678, CostNS: 96e6, LeftOut: true}, {Group: "launch", Calls: 100, CostNS: 1e6}},
+				},
+			}
+		}},
 		{"debts", func(r *recording.Recording) {
 			b := recordingtest.New()
 			thread, stream := b.Thread(4250, "target-0"), b.Symbol("cuStreamSynchronize")

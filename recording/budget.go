@@ -11,9 +11,28 @@ const EndBudget WindowEnd = "budget"
 // Nothing is known of the time between them.
 type Budget struct {
 	Share   float64       `json:"share"`      // what was allowed, 0.01 is 1 %
-	Elapsed time.Duration `json:"elapsed_ns"` // from the first window's start to the recording's end
+	Elapsed time.Duration `json:"elapsed_ns"` // from the first window's start, or the Trial's, to the recording's end
 	Windows []Covered     `json:"windows"`    // in the order of time
 	Cost    Charge        `json:"cost"`       // of all windows, to all threads of the target together
+	Trial   *Trial        `json:"trial,omitempty"`
+}
+
+// Trial is a first window, by which some groups of functions were left out of the
+// recording: all functions were probed in it, and those that were left out never
+// again. The Recording says nothing else of it, so that all of its numbers are about
+// the same functions; only Budget.Elapsed and Budget.Cost hold it, too. Without a
+// Trial nothing was left out.
+type Trial struct {
+	Covered
+	Groups []GroupCost `json:"groups"` // that had calls; those that were left out come first, in this order
+}
+
+// GroupCost is what the calls of a group's functions cost in a Trial.
+type GroupCost struct {
+	Group   string `json:"group"` // see Symbol
+	Calls   uint64 `json:"calls"`
+	CostNS  uint64 `json:"cost_ns"`
+	LeftOut bool   `json:"left_out"`
 }
 
 // Covered is one window.

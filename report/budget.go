@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"stageprof/correlate"
+	"stageprof/recording"
 )
 
 // Budget lists what a recording under a budget covers and has cost, and, apart from
@@ -27,6 +28,11 @@ func Budget(l *correlate.Ledger) (notes [][]string) {
 		{cost.CallsNS, "calls"}, {cost.StagesNS, "stages"}, {cost.SchedulerNS, "context switches"}, {cost.PythonNS, "Python's stacks"},
 		{cost.IdleNS, "calls around the windows"}, {cost.SwitchingNS, "putting the probes in and taking them off"},
 	}), ", "))
+	if t := l.Source.Budget.Trial; t != nil {
+		length := duration(uint64(max(t.Duration, 0)))
+		item("left out", "%s: not probed since %s after the start, and in no number above", strings.Join(leftOut(t), ", "), length)
+		item("trial", "the first %s, which showed that, are in no number above either, but paid for", length)
+	}
 	if !c.Gaps() {
 		item("covered", "all of the time, in one window")
 		return notes
@@ -39,6 +45,18 @@ func Budget(l *correlate.Ledger) (notes [][]string) {
 			strconv.FormatFloat(c.Factor, 'f', 1, 64))
 	}
 	return notes
+}
+
+// leftOut lists the groups of functions that the budget had no room for.
+func leftOut(t *recording.Trial) (texts []string) {
+	for _, g := range t.Groups {
+		if g.LeftOut {
+			seconds := max(t.Duration, 1).Seconds()
+			texts = append(texts, fmt.Sprintf("%s (%s/s, %s of one CPU)",
+				g.Group, plural(rounded(float64(g.Calls)/seconds), "call"), ofCPU(float64(g.CostNS)/1e9/seconds)))
+		}
+	}
+	return texts
 }
 
 type costItem struct {
@@ -88,6 +106,12 @@ type jsonBudget struct {
 	Windows   []jsonCovered  `json:"windows"`
 	Cost      jsonCharge     `json:"cost"`
 	Estimate  *jsonEstimated `json:"estimate"`
+	Trial     *jsonTrial     `json:"trial"`
+}
+
+type jsonTrial struct {
+	jsonCovered
+	Groups []recording.GroupCost `json:"groups"`
 }
 
 type jsonCovered struct {
@@ -122,6 +146,9 @@ func budgetOf(l *correlate.Ledger) *jsonBudget {
 	}
 	for _, w := range b.Windows {
 		j.Windows = append(j.Windows, jsonCovered{w.StartNS, int64(w.Duration), w.CostNS})
+	}
+	if t := b.Trial; t != nil {
+		j.Trial = &jsonTrial{jsonCovered{t.StartNS, int64(t.Duration), t.CostNS}, t.Groups}
 	}
 	if c.Gaps() && c.Factor > 0 {
 		j.Estimate = &jsonEstimated{c.Factor, rounded(float64(l.All.Count) * c.Factor), rounded(float64(l.All.WallNS) * c.Factor)}

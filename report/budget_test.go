@@ -33,6 +33,36 @@ func TestBudget(t *testing.T) {
 	golden(t, "budget.txt", head+"\n\nBUDGET\n"+section+"\n")
 }
 
+func withTrial() *recording.Recording {
+	r := underBudget()
+	r.Budget.Trial = &recording.Trial{
+		Covered: recording.Covered{StartNS: r.Window.StartNS - 200e6, Duration: 120 * time.Millisecond, CostNS: 103e6},
+		Groups: []recording.GroupCost{
+			{Group: "event", Calls: 45678, CostNS: 96e6, LeftOut: true}, {Group: "copy", Calls: 120, CostNS: 4e6, LeftOut: true},
+			{Group: "launch", Calls: 100, CostNS: 1e6},
+		},
+	}
+	return r
+}
+
+func TestBudgetTrial(t *testing.T) {
+	l := correlate.Build(withTrial())
+	notes := map[string]string{}
+	for _, note := range Budget(l) {
+		notes[note[0]] = note[1]
+	}
+	if got, want := notes["left out"], "event (381,000 calls/s, 80% of one CPU), copy (1,000 calls/s, 3.33% of one CPU): not probed since 120 ms after the start, and in no number above"; got != want {
+		t.Errorf("left out: %q, want %q", got, want)
+	}
+	if !strings.Contains(notes["trial"], "the first 120 ms") {
+		t.Errorf("trial: %q", notes["trial"])
+	}
+	j := budgetOf(l).Trial
+	if j == nil || j.CostNS != 103e6 || len(j.Groups) != 3 || !j.Groups[0].LeftOut || j.Groups[2].LeftOut {
+		t.Errorf("in JSON: %+v", j)
+	}
+}
+
 func TestBudgetNotes(t *testing.T) {
 	whole := underBudget()
 	whole.Budget.Elapsed = whole.Window.Duration
@@ -46,7 +76,7 @@ func TestBudgetNotes(t *testing.T) {
 		want, not string
 	}{
 		{"none", recordingtest.Pipeline(), "", "budget"},
-		{"gaps", underBudget(), "estimate", ""},
+		{"gaps", underBudget(), "estimate", "left out"},
 		{"no gaps", whole, "all of the time", "estimate"},
 		{"nothing", empty, "0% of one CPU", "estimate"},
 	}

@@ -164,12 +164,16 @@
 //	              what either took the target's threads
 //	budget        null when there was none, else {share, used, elapsed_ns, covered_ns,
 //	              windows: [{start_ns, duration_ns, cost_ns}], cost: {calls_ns, idle_ns,
-//	              stages_ns, scheduler_ns, python_ns, switching_ns}, estimate}: shares
+//	              stages_ns, scheduler_ns, python_ns, switching_ns}, estimate, trial}: shares
 //	              of one CPU that were allowed and used, what the windows cost all
 //	              threads, and for what. covered_ns is window.duration_ns; all other
 //	              values are of the windows only. estimate is null unless there were
 //	              gaps, else {factor, calls, wall_ns}: all's, times elapsed_ns /
-//	              covered_ns, to three digits
+//	              covered_ns, to three digits. trial is null unless functions were left
+//	              out, else {start_ns, duration_ns, cost_ns, groups: [{group, calls,
+//	              cost_ns, left_out}]}: the window that showed what its groups cost;
+//	              functions of those left out were not probed since, and all other
+//	              values but cost and elapsed_ns are without it
 //	probes        [{symbol, api, group, module, build_id, address, probe_offset,
 //	              placement, bias_ns}]
 //	absent        [symbol]: known, but in no driver that the target maps

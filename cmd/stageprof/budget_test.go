@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -45,6 +46,30 @@ func TestRecordBudget(t *testing.T) {
 	report := command(t, "report", r.path("saved"))
 	if got := finish(t, report); got.stdout != text {
 		t.Errorf("report prints something else than record:\n%s\n%s", got.stdout, text)
+	}
+}
+
+// Where --probes does not say what to record, functions that say little are left out,
+// and the table says which.
+func TestRecordBudgetLeavesOut(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "puppet"))
+	p.Ready()
+	p.WaitLine("up")
+	orders, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", p.PID), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer orders.Close()
+	if _, err := fmt.Fprint(orders, "main start q\nq poll 1000000000 0\nmain launch 1\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.WaitLine("ok 000003")
+	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "10s", "--no-gpu")
+	r.wait(t, exitOK)
+	for _, want := range []string{"left out, to keep the budget", "left out  event (", "not probed since"} {
+		if !strings.Contains(r.stdout.String(), want) {
+			t.Errorf("the table does not say %q:\n%s", want, r.stdout.String())
+		}
 	}
 }
 

@@ -71,7 +71,9 @@ timeline". It costs each call some 0.2 µs.
 --budget 1% lets the process pay no more than that share of one CPU, all its threads
 together: when it is used up the probes are taken off, and put in again when it is paid
 for. The tables and the profile hold what was seen in these windows, exactly; how much
-of the time they cover is said, and an estimate for all of it stands apart.
+of the time they cover is said, and an estimate for all of it stands apart. Unless
+--probes is given, groups of functions that say little are left out altogether, if the
+others fit into the budget then: event, then copy or memory; which and why is said.
 
 --children records every process below PID, too, that has mapped the CUDA driver or
 does so later: PID may be a launcher such as torchrun. Each has its own window. The
@@ -119,6 +121,8 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Who names functions wants these.
+			c.Agent.LeaveOut = c.Agent.Budget > 0 && !cmd.Flags().Changed("probes")
 			if err := c.Validate(); err != nil {
 				return err
 			}

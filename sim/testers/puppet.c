@@ -16,6 +16,7 @@
 //   below N               the same from a frame 64 KiB further down
 //   fail N                N times cuLaunchKernel of no function: an error
 //   nest N                N times cuStreamQuery with a cuDriverGetVersion inside
+//   poll N RATE           N times cuStreamQuery, RATE a second; 0: as fast as it can
 //   abandon               a cuStreamQuery that is left by longjmp
 //   leave                 the thread ends inside a cuStreamQuery, by pthread_exit, which runs what
 //   is
@@ -80,6 +81,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -193,6 +195,24 @@ static void nest(const char *count) {
     for (long i = atol(count); i > 0; i--) {
         cu.simcuda_set_hook(version);
         MUST(cu.cuStreamQuery(NULL), 0);
+    }
+}
+
+static void poll(const char *arguments) {
+    enum { AT_ONCE = 100 };
+    long count, rate;
+    if (sscanf(arguments, "%ld %ld", &count, &rate) != 2)
+        tester_fail("poll: two numbers are needed, not \"%s\"", arguments);
+    struct timespec due;
+    clock_gettime(CLOCK_MONOTONIC, &due);
+    for (long i = 0; i < count; i++) {
+        MUST(cu.cuStreamQuery(NULL), 0);
+        if (rate && i % AT_ONCE == 0) {
+            due.tv_nsec += AT_ONCE * 1000000000L / rate;
+            due.tv_sec += due.tv_nsec / 1000000000;
+            due.tv_nsec %= 1000000000;
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+        }
     }
 }
 
@@ -682,6 +702,7 @@ static void obey(const char *order) {
         {"below", NULL, below},
         {"fail", NULL, fail},
         {"nest", NULL, nest},
+        {"poll", NULL, poll},
         {"abandon", abandon, NULL},
         {"leave", leave_by_exit, NULL},
         {"signal", NULL, signal_inside},
@@ -764,7 +785,8 @@ static struct puppet *find(const char *name) {
 
 // Whether a thread does not come back soon from what it was told.
 static bool is_long(const char *order) {
-    static const char *const orders[] = {"hang", "exec", "pause", "lend", "sleep-at", "sandbox"};
+    static const char *const orders[] = {"hang",     "exec",    "pause", "lend",
+                                         "sleep-at", "sandbox", "poll"};
     size_t length = strcspn(order, " ");
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++)
         if (strlen(orders[i]) == length && !strncmp(order, orders[i], length))
