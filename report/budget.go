@@ -53,7 +53,7 @@ func leftOut(t *recording.Trial) (texts []string) {
 		if g.LeftOut {
 			seconds := max(t.Duration, 1).Seconds()
 			texts = append(texts, fmt.Sprintf("%s (%s/s, %s of one CPU)",
-				g.Group, plural(rounded(float64(g.Calls)/seconds), "call"), ofCPU(float64(g.CostNS)/1e9/seconds)))
+				printable(g.Group), plural(rounded(float64(g.Calls)/seconds), "call"), ofCPU(float64(g.CostNS)/1e9/seconds)))
 		}
 	}
 	return texts
