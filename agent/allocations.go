@@ -144,11 +144,7 @@ func (s *Session) warnOfAllocations() error {
 }
 
 func (d *drain) addAllocations() error {
-	current, err := rows[bpf.ProbeAllocationKey](d.objects.Allocations, d.live, wholeAllocation)
-	if err != nil {
-		return err
-	}
-	for _, table := range []map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{current, d.retired.allocations.rows} {
+	for _, table := range []map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow{d.allocations, d.retired.allocations.rows} {
 		for key, row := range table {
 			d.addAllocation(key, row)
 		}

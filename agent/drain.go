@@ -160,6 +160,10 @@ type drain struct {
 	debts  map[bpf.ProbeDebtKey]bpf.ProbeDebtRow
 	stages map[bpf.ProbeStageKey]bpf.ProbeStageRow
 
+	regionTimes map[bpf.ProbeRegionKey]bpf.ProbeRegionRow
+	regionParts map[bpf.ProbeRegionPartsKey]bpf.ProbeRegionPartsRow
+	allocations map[bpf.ProbeAllocationKey]bpf.ProbeAllocationRow
+
 	modules    *moduleTable
 	frames     map[uint64]int // by return address
 	threads    map[uint32]int // by serial number
@@ -208,7 +212,16 @@ func (d *drain) readRows() (err error) {
 	if d.debts, err = rows[bpf.ProbeDebtKey](d.objects.Debts, d.live, anyDebt); err != nil {
 		return err
 	}
-	d.stages, err = d.stageRows()
+	if d.stages, err = d.stageRows(); err != nil {
+		return err
+	}
+	if d.regionTimes, err = rows[bpf.ProbeRegionKey](d.objects.Regions, d.live, wholeRegion); err != nil {
+		return err
+	}
+	if d.regionParts, err = rows[bpf.ProbeRegionPartsKey](d.objects.RegionParts, d.live, wholeRegionParts); err != nil {
+		return err
+	}
+	d.allocations, err = rows[bpf.ProbeAllocationKey](d.objects.Allocations, d.live, wholeAllocation)
 	return err
 }
 

@@ -177,11 +177,7 @@ func (t *regionTable) path(number uint32) int {
 }
 
 func (d *drain) addRegionTimes() error {
-	current, err := rows[bpf.ProbeRegionKey](d.objects.Regions, d.live, wholeRegion)
-	if err != nil {
-		return err
-	}
-	for _, table := range []map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{current, d.retired.regions.rows} {
+	for _, table := range []map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{d.regionTimes, d.retired.regions.rows} {
 		for key, row := range table {
 			d.addRegionTime(key, &row)
 		}
@@ -213,16 +209,12 @@ type regionPartsID struct{ thread, path, region int }
 // addRegionParts adds what the time in regions consists of. A snapshot has what
 // was charged to threads since their regions, or the stage, last changed as well.
 func (d *drain) addRegionParts() error {
-	current, err := rows[bpf.ProbeRegionPartsKey](d.objects.RegionParts, d.live, wholeRegionParts)
-	if err != nil {
-		return err
-	}
 	sums := map[regionPartsID]recording.Parts{}
 	add := func(key bpf.ProbeRegionPartsKey, parts [bpf.ProbePartPARTS]uint64) {
 		id := regionPartsID{d.thread(key.Thread), d.path(key.Path), d.regions.path(key.Region)}
 		sums[id] = sums[id].Plus(partsOf(parts))
 	}
-	for _, table := range []map[bpf.ProbeRegionPartsKey]bpf.ProbeRegionPartsRow{current, d.retired.regionParts.rows} {
+	for _, table := range []map[bpf.ProbeRegionPartsKey]bpf.ProbeRegionPartsRow{d.regionParts, d.retired.regionParts.rows} {
 		for key, row := range table {
 			add(key, row.Parts)
 		}
@@ -231,7 +223,7 @@ func (d *drain) addRegionParts() error {
 		s := (*threadState)(&d.states[i])
 		key := s.regionParts()
 		// Unless it is in the row already, as it is if that was changed since.
-		if row := current[key]; d.live && key.Region != pathNone && row.Last <= s.RegionSince {
+		if row := d.regionParts[key]; d.live && key.Region != pathNone && row.Last <= s.RegionSince {
 			add(key, s.RegionParts)
 		}
 	}
