@@ -102,14 +102,25 @@ func (s *Session) ForgetWait(pid int) error {
 // HaveAnnouncements returns nil if the kernel shows announced markers.
 var HaveAnnouncements = haveAnnouncements
 
-// BlindToSwitches keeps the kernel side from seeing threads being switched, until
-// that is undone.
+// BlindToSwitches keeps the kernel side from seeing threads being switched and woken,
+// until that is undone.
 func (s *Session) BlindToSwitches() (undo func() error, err error) {
+	return s.scheduledBy()
+}
+
+// SeeOnlyWakeups keeps the kernel side from seeing threads being switched, until that
+// is undone.
+func (s *Session) SeeOnlyWakeups() (undo func() error, err error) {
+	return s.scheduledBy(s.objects.OnWakeup)
+}
+
+// scheduledBy leaves of the scheduler's programs only some, until that is undone.
+func (s *Session) scheduledBy(programs ...*ebpf.Program) (undo func() error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup)
-	}, s.scheduler.Close()
+		return errors.Join(s.scheduler.Close(), attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup))
+	}, errors.Join(s.scheduler.Close(), attachTracepoints(&s.scheduler, programs...))
 }

@@ -182,14 +182,7 @@ func TestGILWaitThatNobodySawEnd(t *testing.T) {
 	p.order("w begin waits")
 	p.tell("w " + strings.TrimSuffix(wait, "30") + "2000")
 	eventually(t, "the thread is known to wait", func() bool { return gilWaits(l.snapshot())["waits"] > 0 })
-	undo, err := l.BlindToSwitches()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.order("w end")
-	if err := undo(); err != nil {
-		t.Fatal(err)
-	}
+	l.unseen(l.BlindToSwitches, func() { p.order("w end") })
 	file := filepath.Join(t.TempDir(), "go")
 	p.order("holder hold", "holder begin holds")
 	p.tell("holder pause " + file)

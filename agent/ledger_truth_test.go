@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
 	"stageprof/correlate"
@@ -170,11 +174,7 @@ func (r *measuredRun) expectSpent(t *testing.T, s spent, sched string) {
 	if !known {
 		t.Fatalf("stage %q is not known", s.Stage)
 	}
-	for name, part := range blockedParts(p) {
-		if name != own && part != 0 {
-			t.Errorf("blocked, %s: %d ns", name, part)
-		}
-	}
+	expectNoOtherWaits(t, p, own, slack)
 	r.expectLeast(t, s, p, slack)
 	if s.Stage == "synchronize" {
 		r.expectDriver(t, s, p, sched)
@@ -269,6 +269,86 @@ func plus(a, b recording.Parts) recording.Parts {
 	}
 }
 
+// A thread that waits for a CPU is runnable, also if nobody saw it get one.
+func TestPartsOfSwitchesThatNobodySaw(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	tid := threadID(t, p.PID, "w")
+	occupyCPU(t, tid)
+	l := openSession(t, agent.Config{PID: p.PID, Probes: "all"})
+	waited := uint64(0)
+	for waited < 6*slack(0, 0) {
+		p.order("w begin step")
+		awaitSleep(t, p.PID, "w")
+		preempted, delay := involuntary(t, p.PID, tid), runDelay(t, p.PID, tid)
+		l.unseen(l.SeeOnlyWakeups, func() { p.order("w launch 1") })
+		delay = runDelay(t, p.PID, tid) - delay
+		if involuntary(t, p.PID, tid) == preempted { // else it has also waited after its call had begun
+			waited += delay
+		}
+		p.order("w end")
+	}
+	p.end()
+	got := l.finish(nil)
+	expectParts(t, got)
+	if parts := timesByPath(got)["[step]"].Parts; parts.RunnableNS+slack(0, 0) < waited {
+		t.Errorf("the thread has waited for a CPU for %v, parts %+v", time.Duration(waited), parts)
+	}
+}
+
+// occupyCPU gives a thread one CPU, which another process wants all the time and more
+// urgently.
+func occupyCPU(t *testing.T, tid int) {
+	t.Helper()
+	busy := exec.Command("sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := busy.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		if err := busy.Wait(); err == nil {
+			t.Error("it has ended by itself")
+		}
+	})
+	const nice = 10
+	var first unix.CPUSet
+	first.Set(0)
+	if err := errors.Join(unix.SchedSetaffinity(tid, &first), unix.SchedSetaffinity(busy.Process.Pid, &first),
+		unix.Setpriority(unix.PRIO_PROCESS, tid, nice)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runDelay is how long a thread has waited for a CPU, by the scheduler's own account.
+func runDelay(t *testing.T, pid, tid int) uint64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var onCPU, delay uint64
+	if _, err := fmt.Sscan(string(text), &onCPU, &delay); err != nil {
+		t.Fatalf("reading %q: %v", text, err)
+	}
+	return delay
+}
+
+// involuntary is how often a thread was taken off the CPU.
+func involuntary(t *testing.T, pid, tid int) (n int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "nonvoluntary_ctxt_switches:")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		t.Fatalf("reading %q: %v", text, err)
+	}
+	return n
+}
+
 // gilWait is what the threads of testdata/gilwait.py have measured, in
 // nanoseconds: times of CLOCK_MONOTONIC, then durations.
 type gilWait struct {
@@ -358,8 +438,16 @@ func expectBeat(t *testing.T, p recording.Parts, measured gilWait) {
 		t.Errorf("waited %d ns for the lock, by its own clock %d in calls that held it; parts %+v", p.GILWaitNS, measured.Overlap, p)
 	}
 	within(t, "runnable", p.RunnableNS, 0, measured.Wait, slack)
+	expectNoOtherWaits(t, p, "gil_wait", slack)
+}
+
+// expectNoOtherWaits fails if a thread has slept for something else than what its
+// stage is for. A page fault it can have at any time, in which it sleeps while other
+// threads change the map of the process's memory.
+func expectNoOtherWaits(t *testing.T, p recording.Parts, own string, slack uint64) {
+	t.Helper()
 	for name, part := range blockedParts(p) {
-		if name != "gil_wait" && part != 0 {
+		if name != own && (name != "fault" || part > slack) && part > 0 {
 			t.Errorf("blocked, %s: %d ns", name, part)
 		}
 	}

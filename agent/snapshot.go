@@ -288,10 +288,14 @@ func (s *threadState) advance(start, now uint64) {
 	if s.Sp != 0 {
 		running, waiting = bpf.ProbePartPART_CUDA_CPU, bpf.ProbePartPART_CUDA_BLOCKED
 	}
+	on := now
+	if s.OffSince != 0 {
+		on = min(now, s.OffSince)
+	}
+	charge(min(on, max(s.Mark, start)+s.OffTotal-s.OffCharged), waiting)
+	charge(on, running)
 	switch {
 	case s.OffSince == 0:
-		charge(min(now, max(s.Mark, start)+s.OffTotal-s.OffCharged), waiting)
-		charge(now, running)
 	case s.Sp != 0:
 		charge(now, waiting)
 	case s.Woken != 0:

@@ -126,6 +126,9 @@ func TestStateAdvances(t *testing.T) {
 			recording.Parts{BlockedFutexNS: 30, RunnableNS: 70}},
 		{"woken later than now", func(s *threadState) { s.OffSince, s.OffPart, s.Woken = 200, futex, 330 }, recording.Parts{BlockedFutexNS: 100}},
 		{"preempted in a program of ours", func(s *threadState) { s.OffTotal, s.OffCharged = 65, 40 }, recording.Parts{RunnableNS: 25, RunningNS: 75}},
+		{"preempted there, and back unseen", func(s *threadState) {
+			s.OffSince, s.OffPart, s.OffTotal, s.OffCharged = 250, uint32(bpf.ProbePartPART_RUNNABLE), 65, 40
+		}, recording.Parts{RunnableNS: 75, RunningNS: 25}},
 		{"accounted beyond now", func(s *threadState) { s.Mark = 310 }, recording.Parts{}},
 	}
 	for _, test := range tests {

@@ -17,7 +17,7 @@ import (
 	"stageprof/sim/simtest"
 )
 
-// live is a recording that is looked at while it runs.
+// live is a recording that is looked at, or meddled with, while it runs.
 type live struct {
 	*agent.Session
 	t     *testing.T
@@ -32,6 +32,11 @@ func openLive(t *testing.T, pid int) *live {
 func openLiveWith(t *testing.T, config agent.Config) *live {
 	t.Helper()
 	config.Live = true
+	return openSession(t, config)
+}
+
+func openSession(t *testing.T, config agent.Config) *live {
+	t.Helper()
 	session, err := agent.Open(t.Context(), config)
 	if err != nil {
 		t.Fatalf("opening: %v", err)
@@ -52,6 +57,20 @@ func openLiveWith(t *testing.T, config agent.Config) *live {
 	return l
 }
 
+// unseen lets something happen while the kernel side does not see threads being
+// switched.
+func (l *live) unseen(blind func() (undo func() error, err error), happen func()) {
+	l.t.Helper()
+	undo, err := blind()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	happen()
+	if err := undo(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 func (l *live) snapshot() *recording.Recording {
 	l.t.Helper()
 	r, err := l.Snapshot()
@@ -61,11 +80,16 @@ func (l *live) snapshot() *recording.Recording {
 	return r
 }
 
-// finish waits for the target's end, taking snapshots one after the other.
+// finish waits for the target's end. If there is something to do with each, it takes
+// snapshots one after the other.
 func (l *live) finish(each func(*recording.Recording)) *recording.Recording {
 	l.t.Helper()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
+	var tick <-chan time.Time
+	if each != nil {
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
 	patience := time.After(simtest.Patience)
 	for {
 		select {
@@ -74,7 +98,7 @@ func (l *live) finish(each func(*recording.Recording)) *recording.Recording {
 				l.t.Fatalf("recording: %v", got.err)
 			}
 			return got.recording
-		case <-ticker.C:
+		case <-tick:
 			each(l.snapshot())
 		case <-patience:
 			l.t.Fatal("the recording does not end")

@@ -349,6 +349,42 @@ func TestTimelineWindow(t *testing.T) {
 	}
 }
 
+// What the ledger has of a time off the CPU whose end nobody saw is an event, also of
+// a thread that ends then.
+func TestTimelineOfASwitchThatNobodySaw(t *testing.T) {
+	for _, order := range []string{"launch 1", "end", "exit"} {
+		t.Run(order, func(t *testing.T) {
+			p := startPuppet(t)
+			p.order("main start w")
+			l := openSession(t, agent.Config{PID: p.PID, Probes: "all", Timeline: time.Hour})
+			p.order("w begin step")
+			awaitSleep(t, p.PID, "w")
+			l.unseen(l.SeeOnlyWakeups, func() { p.order("w " + order) })
+			p.end()
+			got := l.finish(nil)
+			expectParts(t, got)
+			expectEventsSumToRows(t, got)
+			expectOffSumsToParts(t, got)
+			if step := timesByPath(got)["[step]"].Parts; step.BlockedFutexNS == 0 {
+				t.Errorf("the thread has not slept: the test shows nothing: %+v", step)
+			}
+		})
+	}
+}
+
+// awaitSleep waits until a thread has left the CPU to wait for something.
+func awaitSleep(t *testing.T, pid int, name string) {
+	t.Helper()
+	path := fmt.Sprintf("/proc/%d/task/%d/wchan", pid, threadID(t, pid, name))
+	eventually(t, fmt.Sprintf("thread %q sleeps", name), func() bool {
+		channel, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(channel) != "0"
+	})
+}
+
 func TestTimelineOfGILWait(t *testing.T) {
 	script, err := filepath.Abs("testdata/gilwait.py")
 	if err != nil {

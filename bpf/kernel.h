@@ -123,6 +123,10 @@ struct seccomp {
     int mode;
 };
 
+struct sched_info {
+    unsigned long long run_delay; /* how long the thread has waited for a CPU */
+};
+
 struct task_struct {
     unsigned int __state;
     int on_cpu;
@@ -134,7 +138,8 @@ struct task_struct {
     struct mm_struct *mm;
     unsigned in_execve : 1;
     struct thread_struct thread;
-    struct seccomp seccomp; /* if the kernel is built with it */
+    struct seccomp seccomp;       /* if the kernel is built with it */
+    struct sched_info sched_info; /* the same */
 };
 
 /* Its name before Linux 5.14. */

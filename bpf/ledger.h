@@ -201,23 +201,51 @@ static __always_inline void off_until(struct thread_state *state, u64 now, bool 
     charge_off(state, now);
 }
 
-/*
- * The thread is on the CPU, and nobody has said so: now and then the kernel passes a
- * switch without its tracepoint. When it came back is not known: not before it was
- * woken, and what snapshots have told of the wait stays as it is. The rest counts as
- * time on the CPU. Global, so that the verifier checks it once.
- */
-__noinline int back_unseen(struct thread_state *state)
+/* The thread is on the CPU again, since `now`. A program in which it has ended has
+ * charged all of its time already. */
+static __always_inline void back_on(struct thread_state *state, u64 now, bool in_program)
 {
-    u64 until;
-
-    if (!state)
-        return 0;
-    until = later(state->woken, peeked_until);
-    off_until(state, until, false);
-    gil_wait_end(state, later(state->off_since, until));
+    off_until(state, now, in_program);
+    gil_wait_end(state, now);
+    if (timeline && !(in_program && state->ended))
+        timeline_off(state, now);
     state->off_since = 0;
     state->woken = 0;
+}
+
+/* When a thread came back that is on the CPU now. From when on it was ready to run
+ * has to be known; how long it then waited for a CPU the scheduler tells. */
+static __always_inline u64 back_time(struct thread_state *state)
+{
+    u64 ready = state->off_part == PART_RUNNABLE ? state->off_since : state->woken;
+    u64 now = bpf_ktime_get_ns(), back;
+
+    if (!ready) /* nobody has said in the window that it was woken */
+        return window_over() ? window_end : state->off_since;
+    back = ready + (u32)(run_delay(bpf_get_current_task_btf()) - state->run_delay);
+    return back < now ? back : now;
+}
+
+/* Before the thread left the CPU it was on it. Everything up to there has been charged
+ * already, unless it left in one of our programs. */
+static __always_inline void charge_until_off(struct thread_state *state)
+{
+    charge_on(state, state->off_since, state->off_total - state->off_charged);
+}
+
+/*
+ * The thread is on the CPU, and nobody has said so: some kernels pass single switches
+ * without their tracepoint. What snapshots have told of its absence stays as it is;
+ * what comes after the time at which it is known to have been away counts as time on
+ * the CPU. Global, so that the verifier checks it once.
+ */
+__noinline int back_unseen(struct thread_state *state, bool in_program)
+{
+    if (!state)
+        return 0;
+    if (!in_program)
+        charge_until_off(state);
+    back_on(state, later(later(back_time(state), state->off_since), peeked_until), in_program);
     return 0;
 }
 
@@ -236,7 +264,7 @@ static __always_inline u64 ledger_enter(struct thread_state *state, u64 now)
 
     change_begin(state);
     if (state->off_since)
-        back_unseen(state);
+        back_unseen(state, false);
     now = change_time(now);
     if (now < state->mark)
         return state->mark;
@@ -265,13 +293,16 @@ static __always_inline void switched_out(struct thread_state *state, struct task
     if (!in_program)
         change_begin(state);
     now = switch_time();
+    if (state->off_since)
+        back_unseen(state, in_program);
     if (!in_program) {
-        if (state->off_since)
-            back_unseen(state);
         charge_on(state, now, state->off_total - state->off_charged);
-        state->off_part = off_cpu_part(task, preempted);
-        gil_wait_begin(state, now);
+        now = later(now, state->mark);
     }
+    state->off_part = off_cpu_part(task, preempted);
+    if (!in_program)
+        gil_wait_begin(state, now);
+    state->run_delay = run_delay(task);
     state->woken = 0;
     state->off_since = now;
     if (!in_program)
@@ -281,19 +312,12 @@ static __always_inline void switched_out(struct thread_state *state, struct task
 static __always_inline void switched_in(struct thread_state *state)
 {
     bool in_program = is_changing(state);
-    u64 now;
 
     if (!state->off_since)
         return;
     if (!in_program)
         change_begin(state);
-    now = switch_time();
-    off_until(state, now, in_program);
-    gil_wait_end(state, now);
-    if (timeline && !state->ended)
-        timeline_off(state, now, in_program);
-    state->off_since = 0;
-    state->woken = 0;
+    back_on(state, switch_time(), in_program);
     if (!in_program)
         change_end(state);
 }

@@ -53,6 +53,14 @@ enum syscall {
 };
 #endif
 
+/* How long the thread has waited for a CPU in all, by the scheduler's own account. It
+ * is changed when the thread gets one. Of a time of less than 4 s, the lower half tells
+ * how long it was. */
+static __always_inline u32 run_delay(struct task_struct *task)
+{
+    return bpf_core_field_exists(task->sched_info.run_delay) ? task->sched_info.run_delay : 0;
+}
+
 static __always_inline bool is_asleep(struct task_struct *task)
 {
     if (bpf_core_field_exists(task->__state))

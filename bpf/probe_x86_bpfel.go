@@ -786,7 +786,7 @@ type ProbeThreadState struct {
 	Changes     uint32
 	Ended       uint32
 	GilWaiting  uint32
-	Pad         uint32
+	RunDelay    uint32
 	RegionSince uint64
 	RegionParts [11]uint64
 	Tls         uint64

@@ -464,6 +464,7 @@ int init_threads(struct bpf_iter__task *ctx)
     }
     if (!state->off_since && !is_on_cpu(task)) {
         state->off_part = off_cpu_part(task, false);
+        state->run_delay = run_delay(task);
         state->off_since = bpf_ktime_get_ns();
     }
     return 0;
@@ -516,6 +517,12 @@ int peek_threads(struct bpf_iter__task *ctx)
     return 0;
 }
 
+static __always_inline void off_at_end(struct thread_state *state)
+{
+    charge_until_off(state);
+    off_until(state, window_end, false);
+}
+
 /* At the window's end: hands out each thread's state and closes what is still
  * open. A state that finds no room is asked for again: until it is handed out,
  * nothing is changed that must be changed only once. */
@@ -539,7 +546,7 @@ int dump_threads(struct bpf_iter__task *ctx)
     if (!state->off_since)
         ledger_enter(state, window_end);
     else if (state->mark < window_end) /* the first time */
-        off_until(state, window_end, is_changing(state));
+        off_at_end(state);
     if (bpf_seq_write(ctx->meta->seq, state, sizeof(*state)))
         return 0;
     if (__sync_lock_test_and_set(&state->ended, THREAD_ENDED) != THREAD_RUNS)
@@ -547,7 +554,7 @@ int dump_threads(struct bpf_iter__task *ctx)
     if (state->sp)
         count(LOST_IN_FLIGHT);
     if (timeline && state->off_since)
-        timeline_off(state, window_end, is_changing(state));
+        timeline_off(state, window_end);
     if (is_unseeded(state))
         return 0;
     frames_cut_all(state, window_end);

@@ -9,9 +9,8 @@
 
 #include "state.h"
 
-/* The thread's time off the CPU, which ends now or is cut by the window's end. If
- * it was one of our programs that was interrupted, off_part is of an earlier one. */
-__noinline int timeline_off(struct thread_state *state, u64 now, bool in_program)
+/* The thread's time off the CPU, which ends now or is cut by the window's end. */
+__noinline int timeline_off(struct thread_state *state, u64 now)
 {
     struct off_event *event;
     u64 begin, end;
@@ -30,7 +29,7 @@ __noinline int timeline_off(struct thread_state *state, u64 now, bool in_program
     event->kind = EVENT_OFF;
     event->thread = state->serial;
     event->begin = begin;
-    event->woken = in_program ? begin : state->woken;
+    event->woken = state->woken;
     event->end = end;
     event->part = state->off_part;
     event->in_call = state->sp != 0;

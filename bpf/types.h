@@ -806,7 +806,7 @@ struct thread_state {
     u32 changes;     /* odd while one of our programs is changing this record */
     u32 ended;       /* enum thread_end: somebody accounts for its end */
     u32 gil_waiting; /* it is counted among those who wait for the GIL */
-    u32 pad;
+    u32 run_delay;   /* lower half of the kernel's, when the thread was switched out */
 
     u64 region_since;        /* mark when the regions that are open, or the stage, changed */
     u64 region_parts[PARTS]; /* what was charged since then */
