@@ -46,10 +46,16 @@ type device interface {
 	// memoryByProcess gives what each process has allocated, in bytes, as far as
 	// NVML tells.
 	memoryByProcess() (map[int]uint64, error)
-	// utilizationByProcess gives the percentages of the driver's samples after a
-	// time, which is 0 or what it returned before. Processes that did nothing are
-	// left out.
-	utilizationByProcess(after uint64) (percent map[int]uint64, latest uint64, err error)
+	// utilizationByProcess gives the driver's samples after a time, which is 0 or
+	// what it returned before. Processes that did nothing in the driver's last
+	// sampling period are left out, and so are all where none has ended since.
+	utilizationByProcess(after uint64) (busy map[int]processSample, latest uint64, err error)
+}
+
+// processSample is what the driver says of a process.
+type processSample struct {
+	percent uint64
+	at      uint64 // microseconds, on the driver's clock
 }
 
 // limitNames are the reasons for lower clocks, by bit, as nvml.h names them.

@@ -187,7 +187,7 @@ func (d nvmlDevice) memoryByProcess() (map[int]uint64, error) {
 	return used, nil
 }
 
-func (d nvmlDevice) utilizationByProcess(after uint64) (map[int]uint64, uint64, error) {
+func (d nvmlDevice) utilizationByProcess(after uint64) (map[int]processSample, uint64, error) {
 	if !d.has[getProcessUtilization] {
 		return nil, after, errUnsupported
 	}
@@ -201,16 +201,15 @@ func (d nvmlDevice) utilizationByProcess(after uint64) (map[int]uint64, uint64, 
 	if err := result(ret); err != nil {
 		return nil, after, err
 	}
-	busy := map[int]uint64{}
+	busy, latest := map[int]processSample{}, after
 	for _, s := range samples {
-		if s.TimeStamp > after { // entries that are none are 0
-			busy[int(s.Pid)] = uint64(s.SmUtil)
+		// Entries that are none have the time 0. There should be one of each process.
+		if s.TimeStamp > max(after, busy[int(s.Pid)].at) {
+			busy[int(s.Pid)] = processSample{uint64(s.SmUtil), s.TimeStamp}
 		}
+		latest = max(latest, s.TimeStamp)
 	}
-	for _, s := range samples {
-		after = max(after, s.TimeStamp)
-	}
-	return busy, after, nil
+	return busy, latest, nil
 }
 
 // result turns NVML's return code into an error.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,6 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// queryMS is the variable that says how far apart the child's samples are, which is
+// a second otherwise.
+const queryMS = "SIMNVML_QUERY_MS"
+
 // child takes three samples of each device, the second of which meets the
 // given failure ("function=code" for the simulated library, "" for none).
 func child(failure string) answer {
@@ -48,20 +53,26 @@ func child(failure string) answer {
 		return answer{Error: err.Error()}
 	}
 	defer p.Close()
+	step := uint64(second)
+	if ms, err := strconv.ParseUint(os.Getenv(queryMS), 10, 64); err == nil {
+		step = ms * 1_000_000
+	}
 	var notes []string
 	for _, s := range p.samplers {
-		s.begin(1)
-		s.sample(2)
+		s.begin(step)
+		s.sample(2 * step)
 		// The library looks at the environment at every call, and with cgo
 		// Setenv sets the C library's too.
 		os.Setenv("SIMNVML_FAIL", failure)
-		s.sample(3)
+		s.sample(3 * step)
 		os.Unsetenv("SIMNVML_FAIL")
-		s.sample(4)
+		s.sample(4 * step)
 		notes = append(notes, s.notes()...)
 	}
 	return answer{GPU: p.Of(p.Inventory(), 4242), Notes: notes}
 }
+
+const second = 1_000_000_000 // nanoseconds
 
 // ask starts the child with NVML from a folder.
 func ask(t *testing.T, folder, failure string, env ...string) answer {
@@ -119,15 +130,24 @@ func TestNVML(t *testing.T) {
 			},
 			Process: &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &percent},
 			Intervals: []recording.DeviceInterval{
-				{BeginNS: 1, EndNS: 2, UtilizationPct: 10, PowerW: 100, EnergyJ: 2.5},
-				{BeginNS: 2, EndNS: 3, UtilizationPct: 20, PowerW: 200, EnergyJ: 2.5},
-				{BeginNS: 3, EndNS: 4, UtilizationPct: 60, PowerW: 300, EnergyJ: 2.5},
+				{BeginNS: 1 * second, EndNS: 2 * second, UtilizationPct: 10, PowerW: 100, EnergyJ: 2.5},
+				{BeginNS: 2 * second, EndNS: 3 * second, UtilizationPct: 20, PowerW: 200, EnergyJ: 2.5},
+				{BeginNS: 3 * second, EndNS: 4 * second, UtilizationPct: 60, PowerW: 300, EnergyJ: 2.5},
 			},
 		}
 	}
 	want := answer{GPU: &recording.GPU{Driver: "550.54.15", Devices: []recording.Device{device(0), device(1)}}}
 	if diff := cmp.Diff(want, ask(t, simulated(t), "", script...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A driver that samples more slowly than it is read does not make a process look
+// less busy.
+func TestNVMLSamplesSlowly(t *testing.T) {
+	got := ask(t, simulated(t), "", append(script, "SIMNVML_DEVICES=1", queryMS+"=500", "SIMNVML_PROCESS_QUERIES=2", "SIMNVML_PROCESS_PERCENT=60")...)
+	if p := got.GPU.Devices[0].Process; p == nil || p.UtilizationPct == nil || *p.UtilizationPct != 60 {
+		t.Errorf("got %+v, want 60 %%", p)
 	}
 }
 

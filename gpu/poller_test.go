@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ type fakeDevice struct {
 	// nil: there are no processes.
 	memory      func(before int) (map[int]uint64, error)
 	memoryReads int
-	percent     func(after uint64) (map[int]uint64, error)
+	samples     func(after uint64) (map[int]processSample, uint64, error)
 }
 
 func (d *fakeDevice) describe() (recording.Device, error) {
@@ -85,12 +86,11 @@ func (d *fakeDevice) memoryByProcess() (map[int]uint64, error) {
 	return d.memory(before)
 }
 
-func (d *fakeDevice) utilizationByProcess(after uint64) (map[int]uint64, uint64, error) {
-	if d.percent == nil {
+func (d *fakeDevice) utilizationByProcess(after uint64) (map[int]processSample, uint64, error) {
+	if d.samples == nil {
 		return nil, after, nil
 	}
-	percent, err := d.percent(after)
-	return percent, after + 1, err
+	return d.samples(after)
 }
 
 func mustOpen(t *testing.T, lib library) *Poller {
@@ -250,22 +250,29 @@ func TestPollerNamesWhatADeviceLacks(t *testing.T) {
 // did since then.
 func TestProcesses(t *testing.T) {
 	memory := []map[int]uint64{{}, {1: 100, 2: 5}, {1: 300, 2: 5}, {1: 200}, {1: 200, 3: 7}}
-	percent := []map[int]uint64{{9: 100}, {1: 40}, nil, {1: 20}, {3: 50}}
+	percent := []map[int]uint64{{9: 100}, {1: 40}, nil, {1: 20}, {3: 50}} // a sample a second
 	dev := &fakeDevice{
-		answer:  func(m metric, _ int) (uint64, error) { return 0, nil },
-		memory:  func(before int) (map[int]uint64, error) { return memory[before], nil },
-		percent: func(after uint64) (map[int]uint64, error) { return percent[after], nil },
+		answer: func(m metric, _ int) (uint64, error) { return 0, nil },
+		memory: func(before int) (map[int]uint64, error) { return memory[before], nil },
+	}
+	dev.samples = func(uint64) (map[int]processSample, uint64, error) {
+		busy, at := map[int]processSample{}, uint64(1_000_000*dev.memoryReads)
+		for pid, percent := range percent[dev.memoryReads-1] {
+			busy[pid] = processSample{percent, at}
+		}
+		return busy, at, nil
 	}
 	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
-	for at := range uint64(4) {
-		p.samplers[0].sample(at)
+	p.samplers[0].begin(0)
+	for second := range uint64(4) {
+		p.samplers[0].sample((second + 1) * uint64(time.Second))
 	}
 	process := func(used uint64, percent float64) *recording.DeviceProcess {
 		return &recording.DeviceProcess{MemoryUsed: &used, UtilizationPct: &percent}
 	}
 	summary := p.Inventory()
 	for pid, want := range map[int]*recording.DeviceProcess{
-		1: process(300, 15), // of 40, 0, 20 and 0
+		1: process(300, 20), // of 40, 0 and 20; of the fourth second it may not be known yet
 		2: process(5, 0),
 		3: process(7, 50), // since it was seen
 		9: nil,            // it was over when the window began
@@ -274,7 +281,7 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("process %d (-want +got):\n%s", pid, diff)
 		}
 	}
-	for pid, want := range map[int]*recording.DeviceProcess{1: process(200, 0), 2: nil, 3: process(7, 50)} {
+	for pid, want := range map[int]*recording.DeviceProcess{1: process(200, 20), 2: nil, 3: process(7, 50)} {
 		if diff := cmp.Diff(want, p.Latest(pid).Devices[0].Process); diff != "" {
 			t.Errorf("process %d now (-want +got):\n%s", pid, diff)
 		}
@@ -284,10 +291,97 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// However often NVML is read, and however often the driver samples, a process has
+// the share of the time that it was busy.
+func TestProcessesOfAnyDriver(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	every := func(period uint64, n int) (times []uint64) {
+		for i := range n {
+			times = append(times, uint64(i+1)*period)
+		}
+		return times
+	}
+	for name, c := range map[string]struct {
+		period   uint64 // of the driver
+		percent  []uint64
+		readings []uint64
+		want     float64
+	}{
+		"a driver as fast as we":      {500 * ms, []uint64{80, 40}, every(500*ms, 20), 60},
+		"a slower one":                {1000 * ms, []uint64{80, 40}, every(500*ms, 20), 60},
+		"one that we miss a beat of":  {900 * ms, []uint64{50}, every(500*ms, 90), 50},
+		"a faster one":                {250 * ms, []uint64{50}, every(500*ms, 20), 50},
+		"a late reading":              {1000 * ms, []uint64{60}, []uint64{500 * ms, 1000 * ms, 1500 * ms, 2600 * ms, 2900 * ms, 3000 * ms, 4000 * ms}, 60},
+		"idle, then busy":             {1000 * ms, []uint64{0, 0, 0, 0, 100, 100}, every(500*ms, 12), 2 * 100 / 6.},
+		"busy, then idle for long":    {1000 * ms, []uint64{100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, every(500*ms, 22), 10},
+		"busy now and then":           {1000 * ms, []uint64{90, 0, 0}, every(500*ms, 26), 5 * 90 / 13.},
+		"one that has said nothing":   {1000 * ms, []uint64{0}, every(100*ms, 9), -1},
+		"never busy":                  {1000 * ms, []uint64{0}, every(500*ms, 20), 0},
+		"busy, and not yet said idle": {500 * ms, []uint64{70, 70, 0}, every(500*ms, 3), 70},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var now uint64
+			dev := &fakeDevice{
+				answer: func(metric, int) (uint64, error) { return 0, nil },
+				memory: func(int) (map[int]uint64, error) { return map[int]uint64{1: 5}, nil },
+				samples: func(after uint64) (map[int]processSample, uint64, error) {
+					n := now / c.period // periods that are over
+					at := n * c.period / 1000
+					if n == 0 || at <= after {
+						return nil, after, nil
+					}
+					percent := c.percent[(n-1)%uint64(len(c.percent))]
+					if percent == 0 {
+						return nil, after, nil
+					}
+					return map[int]processSample{1: {percent, at}}, at, nil
+				},
+			}
+			s := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}}).samplers[0]
+			s.begin(0)
+			for _, now = range c.readings {
+				s.sample(now)
+			}
+			got := s.process(1).UtilizationPct
+			switch {
+			case got == nil && c.want >= 0:
+				t.Errorf("not known, want %v %%", c.want)
+			case got != nil && math.Abs(*got-c.want) > 1e-9:
+				t.Errorf("got %v %%, want %v", *got, c.want)
+			}
+		})
+	}
+}
+
+// What the driver said last holds until it can be expected to say something new.
+func TestProcessNow(t *testing.T) {
+	var now uint64
+	dev := &fakeDevice{answer: func(metric, int) (uint64, error) { return 0, nil }, samples: func(after uint64) (map[int]processSample, uint64, error) {
+		if at := uint64(1_000_000); now >= 1000 && after < at { // one sample, after a second
+			return map[int]processSample{1: {80, at}}, at, nil
+		}
+		return nil, after, nil
+	}}
+	s := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}}).samplers[0]
+	s.begin(0)
+	var got []float64
+	for now = 500; now <= 3000; now += 500 {
+		s.sample(now * uint64(time.Millisecond))
+		if p := s.now(1).Process; p != nil {
+			got = append(got, *p.UtilizationPct)
+		} else {
+			got = append(got, -1)
+		}
+	}
+	if diff := cmp.Diff([]float64{-1, 80, 80, 80, -1, -1}, got); diff != "" {
+		t.Errorf("in each half second (-want +got):\n%s", diff)
+	}
+}
+
 // What a device does not tell of its processes is left out, and named.
 func TestProcessesAreNotTold(t *testing.T) {
-	unsupported := func(uint64) (map[int]uint64, error) { return nil, errUnsupported }
-	dev := &fakeDevice{answer: ramp, percent: unsupported, memory: func(int) (map[int]uint64, error) { return map[int]uint64{1: 5}, nil }}
+	unsupported := func(uint64) (map[int]processSample, uint64, error) { return nil, 0, errUnsupported }
+	dev := &fakeDevice{answer: ramp, samples: unsupported, memory: func(int) (map[int]uint64, error) { return map[int]uint64{1: 5}, nil }}
 	p := mustOpen(t, &fakeLibrary{gpus: []*fakeDevice{dev}})
 	p.samplers[0].sample(1)
 	if got := p.Latest(1).Devices[0].Process; got == nil || *got.MemoryUsed != 5 || got.UtilizationPct != nil {

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"stageprof/recording"
 )
@@ -11,22 +12,69 @@ import (
 // were seen last.
 const mostProcesses = 64
 
+// longestPeriod is how long NVML documents the driver to sample at most, before it
+// says what a process has done. Of a process that it has said nothing of for longer
+// nothing was to be said.
+const longestPeriod = time.Second
+
 // processes are what a device says of single processes.
 type processes struct {
 	noMemory, noUtilization bool
 	after                   uint64 // the latest of the driver's samples
+	at                      uint64 // the latest reading, in nanoseconds
 	readings                int
 	of                      map[int]*processSums
 	failed                  int
 	lastErr                 error
 }
 
-// processSums are the numbers of one process since it was seen first.
+// processSums are the numbers of one process since it was seen first. The driver
+// samples at its own pace, which can be slower than ours: a reading without a sample
+// may say that the process is idle, or nothing yet. So a sample counts for the time
+// since the one before, and time without any for idle once it is too long for the
+// driver to be still sampling.
 type processSums struct {
-	first, last       int // readings
-	used, mostUsed    uint64
-	told              bool // the memory
-	percent, sumOfAll uint64
+	last           int // reading
+	used, mostUsed uint64
+	told           bool // the memory
+
+	percent uint64  // of the latest sample
+	sampled uint64  // when that was taken, in microseconds on the driver's clock; 0: never
+	busy    float64 // percent x nanoseconds
+	span    uint64  // nanoseconds up to the latest sample
+	open    uint64  // nanoseconds since then
+}
+
+// take takes up a sample. Behind the first one the driver's clock knows how long it
+// is for; we only look now and then.
+func (s *processSums) take(sample processSample) {
+	passed := s.open
+	if s.sampled != 0 {
+		passed = (sample.at - s.sampled) * 1000
+	}
+	s.busy += float64(sample.percent) * float64(min(passed, uint64(longestPeriod)))
+	s.span += passed
+	s.percent, s.sampled, s.open = sample.percent, sample.at, 0
+}
+
+// known is the time of which the driver has said what the process did, if only by
+// saying nothing for long.
+func (s *processSums) known() uint64 {
+	return s.span + s.open - min(s.open, uint64(longestPeriod))
+}
+
+// mean is what the process did on average in that time, in percent.
+func (s *processSums) mean() float64 { return s.busy / float64(max(s.known(), 1)) }
+
+// holds reports whether the latest sample still says what the process does.
+func (s *processSums) holds() bool { return s.sampled != 0 && s.open <= uint64(longestPeriod) }
+
+// now is what the process does, in percent.
+func (s *processSums) now() float64 {
+	if !s.holds() {
+		return 0
+	}
+	return float64(s.percent)
 }
 
 // find finds out what the device tells.
@@ -42,9 +90,10 @@ func (p *processes) find(dev device) {
 
 // processReading is what one reading found.
 type processReading struct {
-	used, percent map[int]uint64
-	after         uint64
-	err           error
+	used  map[int]uint64
+	busy  map[int]processSample
+	after uint64
+	err   error
 }
 
 // read asks the device.
@@ -56,43 +105,48 @@ func (p *processes) read(dev device) (now processReading) {
 		}
 	}
 	if !p.noUtilization {
-		now.percent, now.after, now.err = dev.utilizationByProcess(p.after)
+		now.busy, now.after, now.err = dev.utilizationByProcess(p.after)
 	}
 	return now
 }
 
-// add takes up a reading.
-func (p *processes) add(now processReading) {
+// add takes up a reading, at a time in nanoseconds.
+func (p *processes) add(now processReading, at uint64) {
 	if now.err != nil {
 		p.failed++
 		p.lastErr = now.err
 		return
 	}
-	p.after = now.after
+	passed := at - p.at
+	p.after, p.at = now.after, at
 	p.readings++
 	for _, s := range p.of {
-		s.used, s.percent = 0, 0
+		s.used = 0
 	}
 	for pid, used := range now.used {
-		s := p.at(pid)
+		s := p.seen(pid)
 		s.used, s.mostUsed, s.told = used, max(s.mostUsed, used), true
 	}
-	for pid, percent := range now.percent {
-		s := p.at(pid)
-		s.percent = percent
-		s.sumOfAll += percent
+	for pid := range now.busy {
+		p.seen(pid)
+	}
+	for pid, s := range p.of {
+		s.open += passed
+		if sample, ok := now.busy[pid]; ok {
+			s.take(sample)
+		}
 	}
 }
 
-// at is a process that is there now. It takes the place of the one that was seen
+// seen is a process that is there now. It takes the place of the one that was seen
 // longest ago, if there are too many.
-func (p *processes) at(pid int) *processSums {
+func (p *processes) seen(pid int) *processSums {
 	s := p.of[pid]
 	if s == nil {
 		if len(p.of) >= mostProcesses {
 			p.forget()
 		}
-		s = &processSums{first: p.readings}
+		s = &processSums{}
 		p.of[pid] = s
 	}
 	s.last = p.readings
@@ -116,16 +170,16 @@ func (p *processes) summary(pid int) *recording.DeviceProcess {
 	if s == nil {
 		return nil
 	}
-	return p.tell(s, s.mostUsed, float64(s.sumOfAll)/float64(p.readings-s.first+1))
+	return p.tell(s, s.mostUsed, s.mean())
 }
 
 // now is a process in the last reading, nil where it is not there.
 func (p *processes) now(pid int) *recording.DeviceProcess {
 	s := p.of[pid]
-	if s == nil || s.last < p.readings {
+	if s == nil || s.last < p.readings && !s.holds() {
 		return nil
 	}
-	return p.tell(s, s.used, float64(s.percent))
+	return p.tell(s, s.used, s.now())
 }
 
 func (p *processes) tell(s *processSums, used uint64, percent float64) *recording.DeviceProcess {
@@ -133,7 +187,7 @@ func (p *processes) tell(s *processSums, used uint64, percent float64) *recordin
 	if s.told {
 		row.MemoryUsed = &used
 	}
-	if !p.noUtilization {
+	if !p.noUtilization && s.known() > 0 {
 		row.UtilizationPct = &percent
 	}
 	return row

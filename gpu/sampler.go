@@ -53,7 +53,7 @@ func newSampler(index int, dev device) (*sampler, error) {
 // the monotonic clock. The gauges are left alone: what they say now was measured
 // before it.
 func (s *sampler) begin(at uint64) {
-	s.lastAt = at
+	s.lastAt, s.processes.at = at, at
 	if s.unsupported[energy] {
 		return
 	}
@@ -86,7 +86,7 @@ func (s *sampler) sample(at uint64) {
 	ofProcesses := s.processes.read(s.dev)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.processes.add(ofProcesses)
+	s.processes.add(ofProcesses, at)
 	s.addInterval(at, now)
 	s.latest = now
 	for m, v := range now {

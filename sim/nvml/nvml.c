@@ -470,8 +470,8 @@ struct process_sample {
     unsigned sm, memory, encoder, decoder;
 };
 
-// One sample a second, and a second from one query with a list to the next. A process that did
-// nothing has none.
+// A new sample every SIMNVML_PROCESS_QUERIES queries with a list (1), which are SIMNVML_QUERY_MS
+// apart (1000). A process that did nothing has none.
 EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(struct device *device,
                                                   struct process_sample *list, unsigned *count,
                                                   unsigned long long after) {
@@ -481,8 +481,9 @@ EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(struct device *device,
     struct process found[MAX_PROCESSES];
     unsigned n = processes(found),
              query = __atomic_load_n(&device->process_queries, __ATOMIC_RELAXED);
-    unsigned percent = (unsigned)nth("SIMNVML_PROCESS_PERCENT", "0", query);
-    unsigned long long timestamp = (query + 1) * 1000000ull;
+    unsigned each = (unsigned)number("SIMNVML_PROCESS_QUERIES", 1), sample = query / each;
+    unsigned percent = (unsigned)nth("SIMNVML_PROCESS_PERCENT", "0", sample);
+    unsigned long long timestamp = (sample + 1) * each * number("SIMNVML_QUERY_MS", 1000) * 1000;
     if (!list && n) {
         *count = n;
         return NVML_ERROR_INSUFFICIENT_SIZE;
