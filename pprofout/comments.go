@@ -22,6 +22,7 @@ func comments(l *correlate.Ledger, o Options, title string) []string {
 	for _, warning := range r.Warnings {
 		shown = append(shown, "warning: "+warning)
 	}
+	shown = append(shown, gilComments(l)...)
 	shown = append(shown, costComment(&r.Overhead))
 	shown = append(shown, budgetComments(r)...)
 	if slices.ContainsFunc(l.Stages, func(s correlate.Stage) bool { return s.Python }) {
@@ -57,6 +58,30 @@ func lossComments(l *correlate.Ledger) []string {
 		list = append(list, fmt.Sprintf("warning: %d calls were seen, but %d are reported and %d lost", b.Seen, b.Reported, b.Lost))
 	}
 	return list
+}
+
+// mostHolders bounds the functions of which the comments say what they made others
+// wait.
+const mostHolders = 5
+
+// gilComments say what calls that held the GIL made other threads wait. That is no
+// column: profiles whose columns differ can't be added or compared, so one more would
+// part new profiles from old ones.
+func gilComments(l *correlate.Ledger) []string {
+	held := l.All.GIL[recording.GILHeld]
+	if held.GILWaitCausedNS == 0 {
+		return nil
+	}
+	by := slices.Clone(l.All.Symbols)
+	slices.SortStableFunc(by, func(a, b correlate.Named) int { return cmp.Compare(b.GILWaitCausedNS, a.GILWaitCausedNS) })
+	var functions []string
+	for _, n := range by[:min(len(by), mostHolders)] {
+		if n.GILWaitCausedNS > 0 {
+			functions = append(functions, fmt.Sprintf("%s %v", n.Name, time.Duration(n.GILWaitCausedNS)))
+		}
+	}
+	return []string{fmt.Sprintf("GIL held in calls: %v, for which other threads waited %v: %s",
+		time.Duration(held.WallNS), time.Duration(held.GILWaitCausedNS), strings.Join(functions, ", "))}
 }
 
 func costComment(o *recording.Overhead) string {

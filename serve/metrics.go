@@ -26,6 +26,7 @@ var counters = [families]described{
 	driverCPUSeconds: {"stageprof_driver_cpu_seconds_total", "The part of stageprof_driver_seconds_total that the thread was on a CPU.", callLabels},
 	driverErrors:     {"stageprof_driver_errors_total", "CUDA driver calls that returned an error.", callLabels},
 	driverBytes:      {"stageprof_driver_requested_bytes_total", "Bytes that successful CUDA driver calls asked for.", callLabels},
+	gilWaitCaused:    {"stageprof_gil_wait_caused_seconds_total", "Time of other threads waiting for the GIL, while CUDA driver calls had it held.", []string{"stage", "symbol", "attribution"}},
 	stagePartSeconds: {"stageprof_stage_part_seconds_total", "Time of threads in a stage, outside the stages inside it, by what they did.", []string{"stage", "part"}},
 	stageSeconds:     {"stageprof_stage_seconds_total", "Wall time of spans of a stage, the stages inside it included.", []string{"stage"}},
 	stageSpans:       {"stageprof_stage_spans_total", "Spans of a stage that have ended.", []string{"stage"}},

@@ -236,6 +236,20 @@ func (r *running) metrics() map[string]float64 {
 	return values
 }
 
+// What held calls made others wait is a counter of these calls only.
+func TestMetricsOfGILWaitCaused(t *testing.T) {
+	b := recordingtest.New()
+	thread := b.Thread(1, "loop")
+	for gil, caused := range map[recording.GIL]time.Duration{recording.GILHeld: 250 * time.Millisecond, recording.GILFree: 0} {
+		c := b.Call(thread, "step", b.Symbol("cuLaunchKernel"), 3, time.Millisecond, 0)
+		c.GIL, c.GILWaitCausedNS = gil, uint64(caused)
+	}
+	got := totals(correlate.Build(b.Recording()))[gilWaitCaused]
+	if diff := cmp.Diff(map[labels]float64{{"step", "cuLaunchKernel", "own"}: 0.25}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	r, session := serving(t, Config{Version: "1.2.3", GPU: fakeGPU{}})
 	session.step(5)

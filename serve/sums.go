@@ -19,6 +19,7 @@ const (
 	driverCPUSeconds
 	driverErrors
 	driverBytes
+	gilWaitCaused
 	stagePartSeconds
 	stageSeconds
 	stageSpans
@@ -123,6 +124,9 @@ func totals(l *correlate.Ledger) (t [families]map[labels]float64) {
 		add(driverCPUSeconds, key, seconds(c.CPUNS))
 		add(driverErrors, key, float64(c.Errors))
 		add(driverBytes, key, float64(c.Bytes))
+		if c.GIL == recording.GILHeld {
+			add(gilWaitCaused, labels{key[0], key[1], key[3]}, seconds(c.GILWaitCausedNS))
+		}
 	}
 	addStages(l, add)
 	r := l.Source

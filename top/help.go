@@ -19,6 +19,7 @@ var columnHelp = [][2]string{
 	{"CHANGE", "of WALL against ALL; small ones are noise"},
 	{"CUDA", "host time inside driver calls, not GPU time; a + row: of other threads, for the stage"},
 	{"HELD", "the part of CUDA in which no other thread could run Python"},
+	{"CAUSED", "how long other threads waited for the GIL, while these calls had it held"},
 	{"TREND", "WALL of the last intervals, newest to the right, from 0 to the highest"},
 	{"waited", "for whose work it was that the stage waited for the device; the times are estimates"},
 	{"samples", "calls whose Python line was read; how the others are divided over lines is estimated"},

@@ -30,6 +30,7 @@ func pythonPanel(o *opened) []line {
 			numberCell(duration(f.of(unit, float64(l.WallNS)))),
 			numberCell(duration(f.of(unit, float64(l.GIL[recording.GILFree].WallNS)))),
 			heldCell(f.of(unit, float64(l.GIL[recording.GILHeld].WallNS))),
+			heldCell(f.of(unit, float64(l.GILWaitCausedNS))),
 			numberCell(report.Count(l.Samples)),
 		})
 	}
@@ -38,7 +39,7 @@ func pythonPanel(o *opened) []line {
 	}
 	head, lines := grid([]column{
 		{title: "PYTHON LINE, OF ALL (ESTIMATE)", left: true}, {title: "CALLS/" + unit.sign()}, {title: "CUDA/" + unit.sign()},
-		{title: "GIL FREE"}, {title: "GIL HELD"}, {title: "SAMPLES", from: 92},
+		{title: "GIL FREE"}, {title: "GIL HELD"}, {title: causedTitle, from: 82}, {title: "SAMPLES", from: 92},
 	}, rows, o.screen.width)
 	return append([]line{head}, lines...)
 }

@@ -153,6 +153,7 @@ func callsPanel(o *opened) []line {
 			numberCell(duration(f.of(unit, float64(n.WallNS)))),
 			numberCell(duration(f.of(unit, float64(n.GIL[recording.GILFree].WallNS)))),
 			heldCell(f.of(unit, float64(n.GIL[recording.GILHeld].WallNS))),
+			heldCell(f.of(unit, float64(n.GILWaitCausedNS))),
 			numberCell(report.Duration(n.MeanNS())),
 			numberCell(report.Duration(means[n.Name])),
 			numberCell(report.Count(n.Errors)),
@@ -160,7 +161,8 @@ func callsPanel(o *opened) []line {
 	}
 	head, lines := grid([]column{
 		{title: "CALL", left: true}, {title: "CALLS/" + unit.sign()}, {title: "CUDA/" + unit.sign()},
-		{title: "GIL FREE"}, {title: "GIL HELD"}, {title: "MEAN", from: 74}, {title: "ALL MEAN", from: 82}, {title: "ERRORS", from: 92},
+		{title: "GIL FREE"}, {title: "GIL HELD"}, {title: causedTitle, from: 74},
+		{title: "MEAN", from: 82}, {title: "ALL MEAN", from: 92}, {title: "ERRORS", from: 100},
 	}, rows, o.screen.width)
 	return append([]line{head}, lines...)
 }
@@ -172,6 +174,10 @@ func (o *opened) unit() unit {
 	}
 	return o.screen.unit
 }
+
+// causedTitle is that of what other threads waited for the GIL, while calls had it
+// held.
+const causedTitle = "CAUSED"
 
 // heldCell marks what keeps other threads from running Python.
 func heldCell(ns float64) cell {
