@@ -72,6 +72,11 @@ test-browser: ## the HTML pages in a headless Chromium (a 64 MB package)
 test-timeline: all ## the traces of `timeline`, read with Perfetto's own definitions
 	@scripts/test-timeline.sh
 
+.PHONY: test-receivers
+test-receivers: all ## profiles sent to a real OpenTelemetry Collector (400 MB of modules, kept by Go)
+	$(NEED) go
+	@scripts/test-receivers.sh
+
 .PHONY: test-torch
 test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 	@scripts/test-torch.sh

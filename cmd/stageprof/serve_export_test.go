@@ -194,44 +194,53 @@ func TestServeExportsTheTruth(t *testing.T) {
 			if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
-			s := startServe(t, "--match", regexp.QuoteMeta(dir), "--follow", "--probes", "all",
-				"--"+name, receiver(t, got), "--export-every", "1s", "--export-token-file", token)
-			want := simtest.Counts{}
-			ended := func(p *simtest.Process) {
-				p.Wait()
-				for k, n := range p.Truth().Counts().By(simtest.ByTagAndSymbol) {
-					n.Errors = 0 // a profile has no column for them
-					want.Add(k, n)
-				}
-			}
-			begin := func(n int, args ...string) *simtest.Process {
-				ready := filepath.Join(dir, fmt.Sprint("go", n))
-				p := simtest.Start(t, simtest.Tester(t, "calls", append(args, "--ready", ready, "--markers", simtest.Markers(t),
-					"--calls", "2000", "--rate", "1500", "--stages", "2")...))
-				p.WaitLine("up")
-				s.await("stageprof_targets_total", float64(n))
-				s.await(up, 1)
-				release(t, ready)
-				return p
-			}
-			first := begin(1)
-			s.await(up, 0)
-			ended(first)
-			second := begin(2, "--hold", "-")
-			second.WaitLine("done")
-			s.interrupt()
-			second.Release()
-			ended(second)
-			if diff := simtest.Diff(want, got.counts); diff != "" || want.Total().Calls == 0 {
-				t.Errorf("what arrived differs from the drivers' truth:\n%s", diff)
-			}
-			if got.profiles < 2 {
-				t.Errorf("%d profiles, want one of each process at least", got.profiles)
-			}
-			if !strings.Contains(s.said(), "sent="+strconv.Itoa(got.profiles)+" refused=0 dropped=0") {
-				t.Errorf("%d profiles have arrived; it said\n%s", got.profiles, s.said())
-			}
+			serveSendsTheTruth(t, got, func() {}, "--"+name, receiver(t, got), "--export-token-file", token)
 		})
+	}
+}
+
+// serveSendsTheTruth compares what serve sends with the drivers' own truth, after it
+// has been collected.
+func serveSendsTheTruth(t *testing.T, got *received, collect func(), args ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	s := startServe(t, append([]string{
+		"--match", regexp.QuoteMeta(dir), "--follow", "--probes", "all", "--export-every", "1s",
+	}, args...)...)
+	want := simtest.Counts{}
+	ended := func(p *simtest.Process) {
+		p.Wait()
+		for k, n := range p.Truth().Counts().By(simtest.ByTagAndSymbol) {
+			n.Errors = 0 // a profile has no column for them
+			want.Add(k, n)
+		}
+	}
+	begin := func(n int, args ...string) *simtest.Process {
+		ready := filepath.Join(dir, fmt.Sprint("go", n))
+		p := simtest.Start(t, simtest.Tester(t, "calls", append(args, "--ready", ready, "--markers", simtest.Markers(t),
+			"--calls", "2000", "--rate", "1500", "--stages", "2")...))
+		p.WaitLine("up")
+		s.await("stageprof_targets_total", float64(n))
+		s.await(up, 1)
+		release(t, ready)
+		return p
+	}
+	first := begin(1)
+	s.await(up, 0)
+	ended(first)
+	second := begin(2, "--hold", "-")
+	second.WaitLine("done")
+	s.interrupt()
+	second.Release()
+	ended(second)
+	collect()
+	if diff := simtest.Diff(want, got.counts); diff != "" || want.Total().Calls == 0 {
+		t.Errorf("what arrived differs from the drivers' truth:\n%s", diff)
+	}
+	if got.profiles < 2 {
+		t.Errorf("%d profiles, want one of each process at least", got.profiles)
+	}
+	if !strings.Contains(s.said(), "sent="+strconv.Itoa(got.profiles)+" refused=0 dropped=0") {
+		t.Errorf("%d profiles have arrived; it said\n%s", got.profiles, s.said())
 	}
 }
