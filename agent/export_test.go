@@ -39,6 +39,13 @@ func (s *Session) BreakDriverEntry() {
 	s.objects.DriverEntry = s.objects.OnNew // of a type that can't be put there
 }
 
+// Sandboxed tells whether the kernel side has seen a seccomp filter.
+func (s *Session) Sandboxed() (bool, error) {
+	var sandboxed uint32
+	err := s.objects.Sandboxed.Get(&sandboxed)
+	return sandboxed != 0, err
+}
+
 // BreakMarkerHit makes the kernel refuse to probe markers, until they are mended.
 func (s *Session) BreakMarkerHit() (mend func()) {
 	s.mu.Lock()

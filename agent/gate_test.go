@@ -90,23 +90,57 @@ func TestFilterClosesTheGate(t *testing.T) {
 	}
 }
 
-// A child that is forked while the gate is open has it open in its copy of the
-// memory. If it sets up a filter, the gate is closed in both.
+// Whoever is forked while the gate is open, also by a child, has it open in its copy of
+// the memory. If it sets up a filter, the gate is closed in all of them.
 func TestFilterInAChildClosesTheGate(t *testing.T) {
+	for _, order := range []string{"sandbox", "sandbox-orphan"} {
+		t.Run(order, func(t *testing.T) {
+			p := startPuppet(t)
+			p.order("main start w")
+			baseline := p.truthSoFar().Counts()
+			r := record(t, agent.Config{PID: p.PID})
+			p.order("w begin step", "w launch 10", "w end", "w begin step")
+			file := filepath.Join(t.TempDir(), "go")
+			p.tell("w " + order + " " + file)
+			p.WaitLine("sandboxed")
+			eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+			touch(t, file)
+			p.order("w launch 10", "w end")
+			got := r.interrupt()
+			expectEqual(t, got, since(baseline, p.end().Counts()))
+			expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {2, 0}})
+		})
+	}
+}
+
+// A child that runs another program has a gate of its own, if any, and may have a
+// filter.
+func TestFilterInAnotherProgram(t *testing.T) {
 	p := startPuppet(t)
-	p.order("main start w")
-	baseline := p.truthSoFar().Counts()
-	r := record(t, agent.Config{PID: p.PID})
-	p.order("w begin step", "w launch 10", "w end", "w begin step")
+	session, err := agent.Open(t.Context(), agent.Config{PID: p.PID, Probes: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	p.order("main spawn-filtered")
+	if sandboxed, err := session.Sandboxed(); err != nil || sandboxed {
+		t.Errorf("the other program's filter counts: %v", err)
+	}
 	file := filepath.Join(t.TempDir(), "go")
+	p.order("main start w")
 	p.tell("w sandbox " + file)
 	p.WaitLine("sandboxed")
-	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+	if agent.HaveAnnouncements() == nil {
+		eventually(t, "the filter of a forked child counts", func() bool {
+			sandboxed, err := session.Sandboxed()
+			return err == nil && sandboxed
+		})
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
 	touch(t, file)
-	p.order("w launch 10", "w end")
-	got := r.interrupt()
-	expectEqual(t, got, since(baseline, p.end().Counts()))
-	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {2, 0}})
+	p.end()
 }
 
 // Where the markers can't be probed at once when the gate is closed, they are later.

@@ -2,6 +2,8 @@ package agent_test
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -417,6 +420,59 @@ func TestHostileAgentKilledRestoresCode(t *testing.T) {
 	if n := p.end().Counts().By(simtest.BySymbol)[simtest.Key{Symbol: "cuLaunchKernel"}].Calls; n != 400 {
 		t.Errorf("the target made %d of 400 calls", n)
 	}
+}
+
+// kill -9 of an agent that puts its probes in and takes them off all the time, at any
+// moment and at the worst one: the target goes on. What the kernel leaves in it (see
+// docs/limits.md), the next recording takes off.
+func TestHostileAgentKilledUnderBudget(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start q")
+	before := probedText(t, p)
+	p.tell("q poll 1000000000 20000")
+	for _, test := range []struct {
+		name  string
+		kills int
+		wait  func()
+	}{
+		{"any moment", 24, func() { time.Sleep(rand.N(1500 * time.Millisecond)) }},
+		{"as the probes come off", 8, func() {
+			eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			left := 0
+			for range test.kills {
+				a := launchAgent(t, p.PID, agentRequest{Budget: 0.2, Advance: 50 * time.Millisecond})
+				a.WaitLine("live")
+				test.wait()
+				a.Kill()
+				p.order("w begin step", "w launch 100", "w end")
+				if isRestored(t, p, before) {
+					continue
+				}
+				left++
+				startAgent(t, p.PID).finish()
+				p.order("w begin step", "w launch 100", "w end")
+				expectRestored(t, p, before)
+			}
+			t.Logf("the kernel left something after %d of %d kills", left, test.kills)
+		})
+	}
+	r := record(t, agent.Config{PID: p.PID, Probes: "launch"})
+	p.order("w begin last", "w launch 100", "w end")
+	got := r.interrupt()
+	if n := counts(got).Total().Calls; n != 100 {
+		t.Errorf("%d calls of 100 were counted: %v", n, losses(got))
+	}
+	expectRestored(t, p, before)
+}
+
+// isRestored is expectRestored as a question. What an agent's end takes off is off
+// when it has ended.
+func isRestored(t *testing.T, p *puppet, before map[string]string) bool {
+	t.Helper()
+	return gate(t, p.PID) == 0 && maps.Equal(probedText(t, p), before)
 }
 
 // An agent that comes to be short of descriptors, or of memory: it says so or

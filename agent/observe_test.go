@@ -83,9 +83,12 @@ func awaitProbe(t *testing.T, pid int, library, symbol string) {
 // awaitMarkers waits until the markers of the mapped library are followed.
 func awaitMarkers(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the markers are followed", func() bool {
-		return gate(t, pid) != 0 || markersProbed(t, pid)
-	})
+	eventually(t, "the markers are followed", func() bool { return isFollowed(t, pid) })
+}
+
+func isFollowed(t *testing.T, pid int) bool {
+	t.Helper()
+	return gate(t, pid) != 0 || markersProbed(t, pid)
 }
 
 // markersProbed tells whether there are probes on the marker library's points.

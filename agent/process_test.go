@@ -27,6 +27,8 @@ type agentRequest struct {
 	Limits agentLimits
 
 	Duration time.Duration // 0: until its standard input ends
+	Budget   float64       // 0: none
+	Advance  time.Duration // of the budget
 }
 
 // agentLimits bound what an agent's process may use. 0: as this process.
@@ -79,8 +81,9 @@ func obeyRequest(text []byte) error {
 	}()
 	r, err := agent.Record(ctx, agent.Config{
 		PID: request.PID, Probes: request.Probes, Mechanism: probe.UprobeMulti, Duration: request.Duration,
-		Ready: func() error { _, err := fmt.Println("live"); return err },
-	})
+		Budget: request.Budget,
+		Ready:  func() error { _, err := fmt.Println("live"); return err },
+	}.Advance(request.Advance))
 	if err != nil {
 		return err
 	}

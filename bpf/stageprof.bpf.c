@@ -298,12 +298,22 @@ int loader_hit(struct pt_regs *ctx)
     return 0;
 }
 
-/* A child that the target has forked has the open gate in its copy of the memory. */
 static __always_inline void look_for_filter(struct task_struct *task)
 {
     if (!announcing || !bpf_core_field_exists(task->seccomp.mode) || !task->seccomp.mode)
         return;
-    if (task_is_target(task) || task_is_target(task->real_parent))
+    if (task_is_target(task) || bpf_task_storage_get(&copies, task, 0, 0))
+        sandboxed = 1;
+}
+
+/* One that can't be followed could set up a filter unseen: as if it had. */
+static __always_inline void follow_copy(struct task_struct *task)
+{
+    struct task_struct *parent = bpf_get_current_task_btf();
+
+    if (!announcing || (!is_target() && !bpf_task_storage_get(&copies, parent, 0, 0)))
+        return;
+    if (!bpf_task_storage_get(&copies, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE))
         sandboxed = 1;
 }
 
@@ -364,6 +374,7 @@ int BPF_PROG(on_new, struct task_struct *task)
     if (!tracking || window_over())
         return 0;
     if (!task_is_target(task)) {
+        follow_copy(task);
         if (is_target())
             __sync_fetch_and_add(&forks, 1);
         return 0;
@@ -436,6 +447,8 @@ int BPF_PROG(on_exec, struct task_struct *task)
 {
     struct thread_state *state;
 
+    if (announcing)
+        bpf_task_storage_delete(&copies, task); /* the next program has no gate of ours */
     if (!task_is_target(task))
         return 0;
     state = thread_find(task);

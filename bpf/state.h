@@ -76,6 +76,15 @@ struct {
     __type(value, struct thread_state);
 } thread_states SEC(".maps");
 
+/* Threads of processes that were forked, directly or not, from the target while its
+ * gate was open, and run its program: they have the open gate in their memory. */
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, u32);
+} copies SEC(".maps");
+
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);

@@ -32,6 +32,8 @@
 //   vfork N               the same by a child that has this process's memory
 //   sandbox FILE          a child that sets up the filter of seccomp, and does begin and end once
 //                         the file exists; answered by "sandboxed"
+//   sandbox-orphan FILE   the same by a child of a child that has exited
+//   spawn-filtered        a child process that is this program anew, and sets up the filter
 //   mappings N            N mappings of a page each that can't be merged
 //   chroot FOLDER         changes the root folder
 //   exec                  the process becomes /bin/true
@@ -396,18 +398,46 @@ static void filter_system_calls(void) {
         tester_fail("filtering system calls: %m");
 }
 
+static _Noreturn void be_sandboxed(const char *file) {
+    filter_system_calls();
+    puts("sandboxed");
+    wait_for_file(file);
+    begin("child");
+    end();
+    _exit(0);
+}
+
 static void sandbox_child(const char *file) {
     pid_t child = fork();
     if (child < 0)
         tester_fail("forking: %m");
+    if (!child)
+        be_sandboxed(file);
+    await_child(child);
+}
+
+static void sandbox_orphan(const char *file) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    pid_t child = fork();
+    if (child < 0)
+        tester_fail("forking: %m");
     if (!child) {
-        filter_system_calls();
-        puts("sandboxed");
-        wait_for_file(file);
-        begin("child");
-        end();
-        _exit(0);
+        pid_t grandchild = fork();
+        if (grandchild)
+            _exit(grandchild < 0);
+        be_sandboxed(file);
     }
+    await_child(child);
+    int status;
+    if (wait(&status) < 0 || status)
+        tester_fail("the child's child ended with status %#x", status);
+}
+
+static void spawn_filtered(void) {
+    char *arguments[] = {own_arguments[0], "--filter", "1", NULL};
+    pid_t child;
+    if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ))
+        tester_fail("starting a child: %m");
     await_child(child);
 }
 
@@ -713,6 +743,8 @@ static void obey(const char *order) {
         {"fork", NULL, fork_child},
         {"vfork", NULL, vfork_child},
         {"sandbox", NULL, sandbox_child},
+        {"sandbox-orphan", NULL, sandbox_orphan},
+        {"spawn-filtered", spawn_filtered, NULL},
         {"mappings", NULL, make_mappings},
         {"chroot", NULL, change_root},
         {"exec", become_true, NULL},
@@ -785,8 +817,8 @@ static struct puppet *find(const char *name) {
 
 // Whether a thread does not come back soon from what it was told.
 static bool is_long(const char *order) {
-    static const char *const orders[] = {"hang",     "exec",    "pause", "lend",
-                                         "sleep-at", "sandbox", "poll"};
+    static const char *const orders[] = {"hang",     "exec",    "pause",          "lend",
+                                         "sleep-at", "sandbox", "sandbox-orphan", "poll"};
     size_t length = strcspn(order, " ");
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++)
         if (strlen(orders[i]) == length && !strncmp(order, orders[i], length))
@@ -820,9 +852,18 @@ static void obey_line(char *line) {
 
 int main(int argc, char **argv) {
     static char line[LINE];
-    const struct number_option own[] = {{NULL, NULL, NULL}};
+    long filter = 0;
+    const struct number_option own[] = {
+        {"filter", "1: set up a filter of system calls, and end", &filter},
+        {NULL, NULL, NULL},
+    };
     own_arguments = argv;
     tester_options(argc, argv, "Does on its threads what stdin says.", own);
+    if (filter) {
+        filter_system_calls();
+        usleep(1000); // off the CPU: that is when a filter is looked for
+        return 0;
+    }
     context = tester_context();
     tester_ready();
     for (long number = 1; fgets(line, sizeof(line), stdin); number++) {
