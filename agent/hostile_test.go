@@ -429,14 +429,14 @@ func TestHostileAgentKilledUnderBudget(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start w", "main start q")
 	before := probedText(t, p)
-	p.tell("q poll 1000000000 20000")
+	p.tell("q poll 1000000000 0") // windows are short
 	for _, test := range []struct {
 		name  string
 		kills int
-		wait  func()
+		wait  func(*testing.T)
 	}{
-		{"any moment", 24, func() { time.Sleep(rand.N(1500 * time.Millisecond)) }},
-		{"as the probes come off", 8, func() {
+		{"any moment", 24, func(*testing.T) { time.Sleep(rand.N(1500 * time.Millisecond)) }},
+		{"as the probes come off", 8, func(t *testing.T) {
 			eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
 		}},
 	} {
@@ -445,14 +445,14 @@ func TestHostileAgentKilledUnderBudget(t *testing.T) {
 			for range test.kills {
 				a := launchAgent(t, p.PID, agentRequest{Budget: 0.2, Advance: 50 * time.Millisecond})
 				a.WaitLine("live")
-				test.wait()
+				test.wait(t)
 				a.Kill()
 				p.order("w begin step", "w launch 100", "w end")
 				if isRestored(t, p, before) {
 					continue
 				}
 				left++
-				startAgent(t, p.PID).finish()
+				startAgent(t, p.PID).interrupt()
 				p.order("w begin step", "w launch 100", "w end")
 				expectRestored(t, p, before)
 			}
