@@ -857,6 +857,7 @@ const (
 	ProbeMapAllocations      = "allocations"
 	ProbeMapCalls            = "calls"
 	ProbeMapContexts         = "contexts"
+	ProbeMapCopies           = "copies"
 	ProbeMapCounters         = "counters"
 	ProbeMapDebtWaits        = "debt_waits"
 	ProbeMapDebts            = "debts"
@@ -1010,6 +1011,7 @@ type ProbeMapSpecs struct {
 	Allocations    *ebpf.MapSpec `ebpf:"allocations"`
 	Calls          *ebpf.MapSpec `ebpf:"calls"`
 	Contexts       *ebpf.MapSpec `ebpf:"contexts"`
+	Copies         *ebpf.MapSpec `ebpf:"copies"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	DebtWaits      *ebpf.MapSpec `ebpf:"debt_waits"`
 	Debts          *ebpf.MapSpec `ebpf:"debts"`
@@ -1097,6 +1099,7 @@ type ProbeMaps struct {
 	Allocations    *ebpf.Map `ebpf:"allocations"`
 	Calls          *ebpf.Map `ebpf:"calls"`
 	Contexts       *ebpf.Map `ebpf:"contexts"`
+	Copies         *ebpf.Map `ebpf:"copies"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	DebtWaits      *ebpf.Map `ebpf:"debt_waits"`
 	Debts          *ebpf.Map `ebpf:"debts"`
@@ -1136,6 +1139,7 @@ func (m *ProbeMaps) Close() error {
 		m.Allocations,
 		m.Calls,
 		m.Contexts,
+		m.Copies,
 		m.Counters,
 		m.DebtWaits,
 		m.Debts,
