@@ -126,6 +126,19 @@ bench-real: all ## the same on the real libcuda (a 3 MB download into build/)
 	$(NEED) bpftrace
 	@scripts/bench.sh real
 
+.PHONY: bench-peers
+bench-peers: all ## other tools on the same pipeline: what they cost it, and say of it
+	$(NEED) bpftrace
+	@scripts/bench.sh peers
+
+.PHONY: bench-hostile
+bench-hostile: all ## hostile targets: the times of their loops, with and without stageprof
+	@scripts/bench.sh hostile
+
+.PHONY: bench-scale
+bench-scale: all ## targets of more threads, stages and time: the agent's memory and CPU
+	@scripts/bench.sh scale
+
 .PHONY: format
 format: ## rewrite Go and C in the project's format
 	$(NEED) go clang-format

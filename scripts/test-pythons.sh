@@ -9,15 +9,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
-readonly PYSPY=${STAGEPROF_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stageprof}/py-spy-0.4.3
 
-scripts/need.sh python-venv
-if [ ! -x "$PYSPY/bin/py-spy" ]; then
-    echo "pythons: installing py-spy 0.4.3 into $PYSPY" >&2
-    "$PYTHON" -m venv --clear "$PYSPY"
-    "$PYSPY/bin/pip" --quiet --disable-pip-version-check install py-spy==0.4.3
-fi
-export STAGEPROF_PYSPY=$PYSPY/bin/py-spy
+STAGEPROF_PYSPY=$(scripts/pyspy.sh)
+export STAGEPROF_PYSPY
 
 STAGEPROF_TEST_PYTHONS=$(scripts/pythons.sh)
 export STAGEPROF_TEST_PYTHONS

@@ -14,6 +14,7 @@ PYTHON=${PYTHON:-python3}
 # All of them run, also when the first ones fail.
 failed=0
 make --no-print-directory -C marker test test-python || failed=1
+"$PYTHON" -m unittest discover -q -s scripts/bench || failed=1
 
 # Not cached: what these tests test lies in build/ and in the kernel too.
 # shellcheck disable=SC2086 # TESTFLAGS is a list of words
