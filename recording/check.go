@@ -5,11 +5,21 @@ import (
 	"fmt"
 )
 
+func (r *Recording) checkVersion() error {
+	switch r.Format {
+	case FormatVersion:
+		return nil
+	case 0:
+		return errors.New("it names no format")
+	}
+	return versionError(r.Format)
+}
+
 // check verifies the format version and that every cross reference names a row
 // that exists, so that readers can index the tables without looking.
 func (r *Recording) check() error {
-	if r.Format != FormatVersion {
-		return fmt.Errorf("its format is version %d, this stageprof knows version %d", r.Format, FormatVersion)
+	if err := r.checkVersion(); err != nil {
+		return err
 	}
 	for i, m := range r.Modules {
 		if m.ID != i {

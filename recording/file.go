@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,8 @@ func Read(rd io.Reader) (*Recording, error) {
 	case errors.As(err, &syntax):
 		return nil, fmt.Errorf("%w: what record --save wrote is one; a profile, for example, is none: %w", ErrFormat, err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		// Another version may well have other types.
+		return nil, refused(cmp.Or(r.checkVersion(), err))
 	}
 	// Reading on to the end lets gzip check its sum, and finds a second
 	// Recording appended to the first one, which would be lost silently.
@@ -58,7 +60,25 @@ func Read(rd io.Reader) (*Recording, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if err := r.check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, refused(err)
 	}
 	return &r, nil
 }
+
+// refused says that a file can't be read; one of another version is a recording all
+// the same.
+func refused(err error) error {
+	if version := (versionError)(0); errors.As(err, &version) {
+		return version
+	}
+	return fmt.Errorf("%w: %w", ErrFormat, err)
+}
+
+// versionError is the format of a Recording that this version can't read.
+type versionError int
+
+func (v versionError) Error() string {
+	return fmt.Sprintf("another version of stageprof wrote it: it is in format %d, and this one reads format %d", int(v), FormatVersion)
+}
+
+func (versionError) Is(target error) bool { return target == ErrFormat }

@@ -145,6 +145,20 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// A file of another version says so, whatever else is in it.
+func TestReadNamesTheVersion(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"format": 2}`:                        "it is in format 2, and this one reads format 1",
+		`{"format": 2, "calls": {"a": "map"}}`: "it is in format 2, and this one reads format 1",
+		`{"calls": [], "format": 0}`:           "names no format",
+		`{"format": 1, "calls": {"a": "map"}}`: "cannot unmarshal",
+	} {
+		if _, err := recording.Read(bytes.NewReader(compressed(t, text))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // A reference to a row that does not exist is found on either way.
 func TestReferencesAreChecked(t *testing.T) {
 	tests := map[string]func(r *recording.Recording){

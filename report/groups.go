@@ -23,7 +23,10 @@ func groupNotes(g *correlate.Groups) (notes []string) {
 		notes = append(notes, "groups that do not match: "+tallyText(&g.Hidden))
 	}
 	notes = append(notes, "CUDA is host time inside driver calls, not GPU time; % of that of all calls.")
-	if g.Timed {
+	switch {
+	case !g.Timed && slices.ContainsFunc(g.Options.By, func(d correlate.Dimension) bool { return d.Name == "region" }):
+		notes = append(notes, "The recording does not say which regions time was spent in.")
+	case g.Timed:
 		notes = append(notes, "WALL and the columns behind it: threads' own time, in the stage without those inside it, by the innermost region that was open. CUDA also has calls that other threads made for a stage.")
 	}
 	switch {

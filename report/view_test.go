@@ -133,6 +133,15 @@ func TestGroupsByRegionJSON(t *testing.T) {
 	}
 }
 
+// A table by region that has no time says why.
+func TestGroupsByRegionWithoutTime(t *testing.T) {
+	v := groupsBy(t, correlate.Build(recordingtest.Regions()), "", "wall", 0, "region")
+	text := written(t, func(w io.Writer) error { return v.Text(w, 0) })
+	if !strings.Contains(text, "does not say which regions time was spent in") || strings.Contains(text, " WALL") {
+		t.Error(text)
+	}
+}
+
 // The column is there where calls made others wait for the GIL, and sorts.
 func TestGroupsOfCallsThatOthersWaitedFor(t *testing.T) {
 	l := correlate.Build(recordingtest.Pipeline())

@@ -146,7 +146,7 @@ func TestDiffOfBadFiles(t *testing.T) {
 		"cut":              {write("cut.rec", whole[:len(whole)/2]), exitError, "cut.rec\": not a stageprof recording: it ends too early", ""},
 		"empty file":       {write("empty.rec", nil), exitError, "empty.rec\": not a stageprof recording", ""},
 		"missing":          {filepath.Join(dir, "none.rec"), exitError, "no such file", ""},
-		"newer":            {write("newer.rec", compressed(map[string]any{"format": 99})), exitError, "its format is version 99, this stageprof knows version 1", ""},
+		"newer":            {write("newer.rec", compressed(map[string]any{"format": 99})), exitError, "it is in format 99, and this one reads format 1", ""},
 		"a profile":        {write("x.pb.gz", compressed("x")), exitError, "not a stageprof recording", ""},
 		"nothing recorded": {saveAs(t, filepath.Join(dir, "idle.rec"), recordingtest.New().Recording()), exitError, "idle.rec\" has no complete span of any stage", ""},
 		"other stages":     {saveAs(t, filepath.Join(dir, "other.rec"), other.Recording()), exitError, "no stage ran on both sides", ""},

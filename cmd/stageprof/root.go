@@ -35,6 +35,9 @@ a condition of --fail-if is met.`,
 	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTimelineCmd(), newExportCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
 	strictHelp(root)
 	strictCompletion(root)
+	root.Version = versionString()
+	root.SetVersionTemplate(versionLine())
+	root.Flags().Bool("version", false, "print the version") // without the -v that elsewhere is --verbose
 	return root
 }
 
@@ -67,6 +70,9 @@ func strictCompletion(root *cobra.Command) {
 		}
 		return &usageError{fmt.Errorf("there is no completion for %q, only for %s", args[0], list(shells))}
 	}
+	completion.Example = `  source <(stageprof completion bash)
+  stageprof completion zsh > "${fpath[1]}/_stageprof"
+  stageprof completion fish > ~/.config/fish/completions/stageprof.fish`
 	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 

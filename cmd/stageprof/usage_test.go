@@ -211,3 +211,12 @@ func TestOutputIsCheckedFirst(t *testing.T) {
 		t.Errorf("the other file is %q (%v), want it untouched", b, err)
 	}
 }
+
+// The help of every command shows how it is used.
+func TestEveryCommandHasExamples(t *testing.T) {
+	for _, c := range newRootCmd().Commands() {
+		if c.Name() != "help" && c.Example == "" {
+			t.Errorf("%s has no example", c.Name())
+		}
+	}
+}

@@ -7,9 +7,11 @@ import (
 )
 
 func TestVersionCommand(t *testing.T) {
-	r := stageprof(t, "version")
-	if !regexp.MustCompile(`^stageprof \S+ go1\S+ \w+/\w+\n$`).MatchString(r.stdout) {
-		t.Errorf("got %q", r.stdout)
+	for _, spelling := range []string{"version", "--version"} {
+		r := stageprof(t, spelling)
+		if !regexp.MustCompile(`^stageprof \S+ go1\S+ \w+/\w+\n$`).MatchString(r.stdout) || r.code != exitOK {
+			t.Errorf("%s: %+v", spelling, r)
+		}
 	}
 }
 
