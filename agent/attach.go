@@ -384,6 +384,7 @@ func (s *Session) openWindow() error {
 	if before || since {
 		return fmt.Errorf("process %d: %w", s.process.PID(), ErrExeced)
 	}
+	s.skippedBefore = s.skippedMarkers()
 	s.startCPU = agentCPU()
 	s.startWall = time.Now()
 	s.startMono = monotonic()

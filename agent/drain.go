@@ -49,16 +49,16 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		return nil, err
 	}
 	// Only the ends of threads still change what is read now.
-	dump, err := readIterator(s.iterate)
-	if err != nil {
-		s.warnOnce(fmt.Sprintf("stages that were open at the end are missing: %v", err))
+	dump, dumpErr := readIterator(s.iterate)
+	if dumpErr != nil {
+		s.warnOnce(fmt.Sprintf("stages that were open at the end are missing: %v", dumpErr))
 	}
 
 	states, err := parseStates(dump)
 	if err != nil {
 		return nil, err
 	}
-	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states, unseeded: unseeded}
+	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states, complete: dumpErr == nil, unseeded: unseeded}
 	if err := s.objects.ProcessStages.Lookup(uint32(0), &d.shared); err != nil {
 		return nil, fmt.Errorf("reading the process's stages: %w", err)
 	}
@@ -153,6 +153,7 @@ type drain struct {
 	windowEnd uint64
 	live      bool                   // the programs are running: this is a snapshot
 	states    []bpf.ProbeThreadState // of the threads that exist
+	complete  bool                   // these are all, and no more will come
 	shared    bpf.ProbeThreadState   // of the whole process
 	unseeded  map[uint32]bool        // by thread id: in the stages of midStage all along, as far as is known
 
@@ -624,6 +625,7 @@ func (d *drain) addLosses() error {
 	d.r.Losses = t.losses(counted)
 	d.addLoss(recording.LossSpansNotKept, "other", d.spans.dropped, d.spans.help())
 	d.addSampleLosses()
+	d.addSkipped()
 	var names, threads uint64
 	for _, r := range d.registries {
 		n, t := r.overflows(d.process)

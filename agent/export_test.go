@@ -121,6 +121,21 @@ func (s *Session) SeeOnlyWakeups() (undo func() error, err error) {
 	return s.scheduledBy(s.objects.OnWakeup)
 }
 
+// BlindToThreads keeps the kernel side from seeing threads begin and end, until that
+// is undone.
+func (s *Session) BlindToThreads() (undo func() error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	attach := func(programs ...*ebpf.Program) error {
+		return errors.Join(s.kernel.Close(), attachTracepoints(&s.kernel, programs...), s.attachAnnouncements())
+	}
+	return func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return attach(s.objects.OnNew, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec)
+	}, attach(s.objects.OnRename, s.objects.OnExec)
+}
+
 // scheduledBy leaves of the scheduler's programs only some, until that is undone.
 func (s *Session) scheduledBy(programs ...*ebpf.Program) (undo func() error, err error) {
 	s.mu.Lock()

@@ -49,6 +49,8 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 		Help: "NVTX ranges of start and end belong to no thread, and without a tool in the process their ends can't be told apart: they are not stages"},
 	bpf.ProbeCounterLOST_THREAD_STATE: {Reason: "no_state_for_new_thread", Kind: "other",
 		Help: "the kernel had no memory for a new thread's state: its time before its first event is missing"},
+	bpf.ProbeCounterLOST_THREAD_BEGIN: {Reason: "thread_begin_unseen", Kind: "other",
+		Help: "the kernel skipped the program that notes new threads: their time before their first event is missing, of those without an event all of it"},
 	bpf.ProbeCounterLOST_THREAD_NAME: {Reason: "threads_full", Kind: "names",
 		Help: "too many threads; further ones have no name"},
 	bpf.ProbeCounterLOST_FUNCTION_EXIT: {Reason: "function_left_otherwise", Kind: "other",
@@ -98,6 +100,8 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 // Losses that are known only in user space.
 const (
 	reasonUnaccounted    = "unaccounted"
+	reasonEndUnseen      = "thread_end_unseen"
+	reasonMarkersSkipped = "markers_skipped"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
 	reasonCodeGone       = "python_code_gone"

@@ -162,3 +162,25 @@ func TestRowsAddUp(t *testing.T) {
 		}
 	}
 }
+
+// Threads whose begin or end the kernel side was not shown are counted, and what can
+// be known of them is known.
+func TestThreadsThatNobodySaw(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w", "main start quiet")
+	l := openSession(t, agent.Config{PID: p.PID, Probes: "all"})
+	p.order("w begin step", "w launch 1")
+	l.unseen(l.BlindToThreads, func() { p.order("main start v", "v begin step", "main start idle", "w exit") })
+	p.order("v launch 2", "v end", "quiet exit")
+	p.end()
+	got := l.finish(nil)
+	if diff := cmp.Diff(map[string]uint64{"thread_begin_unseen": 2, "thread_end_unseen": 1}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+	if n := launchCount(got); n != 3 {
+		t.Errorf("%d launches", n)
+	}
+	if v := stageRows(t, got)[stageKey{"v", "step"}]; v.Count != 1 {
+		t.Errorf("the stage of the thread that came unseen: %+v", v)
+	}
+}

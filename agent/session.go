@@ -84,6 +84,8 @@ type Session struct {
 	startWall  time.Time
 	startMono  uint64
 	startCPU   time.Duration
+
+	skippedBefore uint64 // markers that the kernel had skipped when the window opened
 }
 
 // image tells apart what probes were put on.

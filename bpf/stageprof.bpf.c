@@ -437,6 +437,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
     state = thread_find(task);
     if (state)
         thread_ends(state);
+    else if (in_window())
+        count(LOST_THREAD_BEGIN);
     return 0;
 }
 

@@ -50,6 +50,8 @@ static __noinline struct thread_state *thread_init(struct task_struct *task,
     if (is_new) {
         state->off_since = now;
         state->woken = now;
+    } else if (in_window()) { /* all others that there are have their state */
+        count(LOST_THREAD_BEGIN);
     }
     barrier();
     /* Serial numbers start at 1: 0 says that the storage is fresh. */

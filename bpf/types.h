@@ -95,6 +95,7 @@ enum counter {
     LOST_NAME_REGISTERED, /* stages whose name is a handle that only a tool could resolve */
     LOST_RANGE_START,     /* ranges of start and end, which belong to no thread */
     LOST_THREAD_STATE,    /* new threads for which no state could be made when they began */
+    LOST_THREAD_BEGIN,    /* threads whose begin was not seen */
     LOST_THREAD_NAME,     /* threads that found no room in the table of threads */
     LOST_FUNCTION_EXIT,   /* functions left without an exit: exception, longjmp; closed late */
     LOST_FUNCTION_DEPTH,  /* functions entered below MAX_FRAMES open ones */
