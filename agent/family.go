@@ -66,16 +66,29 @@ type family struct {
 	opening chan struct{} // a token for each Session that may attach now
 	below   func(pids ...int) ([]target.Descendant, error)
 
-	kin     map[int]*relative // by pid, those that live
-	members []*member         // in the order in which they were found
+	kin map[int]*relative // by pid, those that live
 
 	began time.Time // when the first were live; zero: not yet
 
 	recorded, closed sync.WaitGroup // of members
 
-	mu     sync.Mutex // guards what follows, and the members' results
-	missed []string
+	mu      sync.Mutex // guards what follows, and the members' results
+	members []*member  // in the order in which they were found, but for those that are only counted
+	missed  []string
+	counted counted
 }
+
+// counted are processes that came and went while the others were recorded, and that
+// nothing can be told of one by one: there may be thousands.
+type counted struct {
+	idle  int      // that were recorded, see isIdle
+	brief int      // that ended before their windows opened
+	more  int      // further ones that were missed
+	calls Progress // of all these
+}
+
+// maxMissed bounds the processes that are named because they were missed.
+const maxMissed = 100
 
 // relative is a living process of the family.
 type relative struct {
@@ -184,8 +197,8 @@ func (f *family) watch(ctx context.Context) {
 		defer timer.Stop()
 		over = timer.C
 	}
-	ticker := time.NewTicker(lookInterval)
-	defer ticker.Stop()
+	next := time.NewTimer(lookInterval)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,16 +206,27 @@ func (f *family) watch(ctx context.Context) {
 		case <-over:
 			close(f.shared.over)
 			return
-		case <-ticker.C:
+		case <-next.C:
 		}
+		began := time.Now()
 		if err := f.look(ctx); err != nil { // those that are known are recorded all the same
 			f.missOnce(fmt.Sprintf("any that came later: %v", err))
 		}
+		next.Reset(untilNextLook(time.Since(began)))
 		if len(f.kin) == 0 {
 			return
 		}
 		f.report("recording")
 	}
+}
+
+// mostLookInterval bounds how late a process is found.
+const mostLookInterval = 5 * time.Second
+
+// untilNextLook spaces the looks, each of which reads something of every process of the
+// machine, so that they take a hundredth of the time, if that is not too late.
+func untilNextLook(took time.Duration) time.Duration {
+	return min(max(lookInterval, 100*took), mostLookInterval)
 }
 
 // look finds new relatives, and starts Sessions of those that have a driver now.
@@ -297,7 +321,9 @@ func (f *family) join(ctx context.Context, r *relative) {
 		user: newUser(r.process, r.Descendant), started: r.StartTicks, late: !f.began.IsZero(), found: time.Now(), attached: make(chan struct{}),
 	}
 	r.member = m
+	f.mu.Lock()
 	f.members = append(f.members, m)
+	f.mu.Unlock()
 	if f.running() > MaxMembers {
 		f.miss(m, fmt.Errorf("%d processes are recorded already", MaxMembers))
 		close(m.attached)
@@ -328,9 +354,11 @@ func (f *family) follow(ctx context.Context, m *member) {
 		return
 	}
 	r, err := s.Wait(ctx)
-	f.mu.Lock()
-	m.recording = r
-	f.mu.Unlock()
+	if err == nil && m.isIdle(r) {
+		f.countIdle(m)
+	} else {
+		f.keep(m, r)
+	}
 	if err != nil {
 		f.miss(m, err)
 	}
@@ -371,9 +399,57 @@ func (s *Session) warnLate(found, began time.Time) {
 		found.Sub(began).Round(time.Millisecond), s.startWall.Sub(began).Round(time.Millisecond)))
 }
 
-func (f *family) miss(m *member, err error) {
+// isIdle tells whether all that there is to say of a process is that it was there: a
+// forked copy that was found late, and went without a call or a stage since.
+func (m *member) isIdle(r *recording.Recording) bool {
+	staged := slices.ContainsFunc(r.Stages, func(s recording.Stage) bool { return len(r.Paths[s.Path].Names) > 0 })
+	return m.late && m.user.Copy && r.Window.End == recording.EndExit && r.Seen != nil && r.Seen.Calls == 0 && !staged
+}
+
+// isGone tells whether the process has ended.
+func (m *member) isGone() bool {
+	p, err := target.Open(m.user.PID)
+	if err != nil {
+		return errors.Is(err, target.ErrTargetExited)
+	}
+	defer p.Close() // of files that were only read
+	return p.StartTicks() != m.started
+}
+
+// count forgets a process but for its being one of many. The mutex is held.
+func (f *family) count(m *member, among *int) {
+	*among++
+	f.counted.calls.Calls += m.progress.Calls
+	f.counted.calls.Lost += m.progress.Lost
+	f.members = slices.DeleteFunc(f.members, func(other *member) bool { return other == m })
+}
+
+func (f *family) countIdle(m *member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.count(m, &f.counted.idle)
+}
+
+func (f *family) keep(m *member, r *recording.Recording) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.recording = r
+}
+
+func (f *family) miss(m *member, err error) {
+	gone := m.isGone()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m.late && m.recording == nil {
+		switch {
+		case gone:
+			f.count(m, &f.counted.brief)
+			return
+		case len(f.missed) >= maxMissed:
+			f.count(m, &f.counted.more)
+			return
+		}
+	}
 	m.err = err
 	f.missed = append(f.missed, fmt.Sprintf("%v: %v", m.user, err))
 }
@@ -393,6 +469,23 @@ func (f *family) errorOf(m *member) error {
 	return m.err
 }
 
+// texts say how many processes are only counted.
+func (c *counted) texts() (texts []string) {
+	for _, of := range []struct {
+		n    int
+		what string
+	}{
+		{c.idle, "forked processes that were found late, and then made no driver call and were in no stage until they ended"},
+		{c.brief, "processes that ended before their windows were open"},
+		{c.more, "further processes"},
+	} {
+		if of.n > 0 {
+			texts = append(texts, fmt.Sprintf("%s: %d", of.what, of.n))
+		}
+	}
+	return texts
+}
+
 // failure is why nothing was recorded.
 func (f *family) failure() error {
 	f.mu.Lock()
@@ -409,7 +502,7 @@ func (f *family) failure() error {
 func (f *family) result() *Family {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	result := &Family{Missed: slices.Clone(f.missed)}
+	result := &Family{Missed: append(slices.Clone(f.missed), f.counted.texts()...)}
 	for _, m := range f.members {
 		if m.recording != nil {
 			result.Recordings = append(result.Recordings, m.recording)
@@ -432,6 +525,7 @@ func (f *family) report(state string) {
 		sum.Elapsed = time.Since(f.began)
 	}
 	f.mu.Lock()
+	sum.Calls, sum.Lost = f.counted.calls.Calls, f.counted.calls.Lost
 	for _, m := range f.members {
 		sum.Calls += m.progress.Calls
 		sum.Lost += m.progress.Lost

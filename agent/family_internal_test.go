@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"stageprof/agent/target"
+	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
 
@@ -53,5 +55,83 @@ func TestFamilyKnowsIncarnations(t *testing.T) {
 	_, err = Open(t.Context(), Config{PID: other.PID, started: process.StartTicks() - 1})
 	if !errors.Is(err, target.ErrTargetExited) {
 		t.Errorf("recording whoever has the pid: %v", err)
+	}
+}
+
+// Of thousands of processes that come and go nothing is kept but their number, and what
+// says something.
+func TestFamilyKeepsLittleOfTheBrief(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "idle"))
+	root, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFamilyOf(Config{PID: p.PID, Log: slog.New(slog.DiscardHandler)}, root)
+	defer f.forget()
+	const many = 5000
+	join := func(late bool) *member {
+		// With the number of a process that is there, or with that of an earlier one.
+		m := &member{user: User{PID: p.PID, Copy: true}, started: root.StartTicks(), late: late}
+		f.members = append(f.members, m)
+		return m
+	}
+	recorded := func(calls uint64) *recording.Recording {
+		return &recording.Recording{Window: recording.Window{End: recording.EndExit}, Seen: &recording.Seen{Calls: calls}}
+	}
+	end := func(m *member, r *recording.Recording) {
+		if m.isIdle(r) {
+			f.countIdle(m)
+		} else {
+			f.keep(m, r)
+		}
+	}
+	end(join(false), recorded(0))
+	for i := range many {
+		m := join(true)
+		m.progress.Lost = 1
+		switch i % 4 {
+		case 0:
+			end(m, recorded(0))
+		case 1:
+			m.started--
+			f.miss(m, target.ErrTargetExited)
+		case 2:
+			f.miss(m, errors.New("no room"))
+		case 3:
+			if i == 3 {
+				end(m, recorded(1))
+			} else {
+				end(m, recorded(0))
+			}
+		}
+	}
+	got := f.result()
+	if len(got.Recordings) != 2 {
+		t.Errorf("%d recordings, want that of the first one and that with a call", len(got.Recordings))
+	}
+	for _, want := range []string{
+		"forked processes that were found late, and then made no driver call and were in no stage until they ended: 2499",
+		"processes that ended before their windows were open: 1250",
+		"further processes: 1150",
+	} {
+		if !slices.Contains(got.Missed, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if len(got.Missed) != maxMissed+3 || len(f.members) != maxMissed+2 {
+		t.Errorf("%d texts, %d processes in mind", len(got.Missed), len(f.members))
+	}
+	if f.counted.calls.Lost != many-maxMissed-1 {
+		t.Errorf("%d calls of those that are only counted", f.counted.calls.Lost)
+	}
+}
+
+func TestUntilNextLook(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: lookInterval, time.Millisecond: lookInterval, 20 * time.Millisecond: 2 * time.Second, time.Second: mostLookInterval,
+	} {
+		if got := untilNextLook(took); got != want {
+			t.Errorf("after a look of %v the next one is in %v, want %v", took, got, want)
+		}
 	}
 }

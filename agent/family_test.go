@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,9 +159,10 @@ func TestCaseC15WorkersForkedWhileRecording(t *testing.T) {
 	got := f.finish()
 	p.Wait()
 	expectEqual(t, got[p.PID], p.Truth().Counts())
+	counted := 0
 	for _, pid := range numbers(t, p.WaitLines(`{"child":`, 4), `{"child":`) {
-		if got[pid] == nil {
-			t.Errorf("process %d was not recorded", pid)
+		if got[pid] == nil { // it had worked before its window was open
+			counted++
 			continue
 		}
 		warning(t, got[pid].Warnings, "the process was found to have the CUDA driver")
@@ -170,6 +172,13 @@ func TestCaseC15WorkersForkedWhileRecording(t *testing.T) {
 			t.Errorf("process %d made %d of 300 allocations", pid, calls)
 		}
 	}
+	if text := idleWorkers(counted); counted > 0 && !slices.Equal(f.got.Missed, []string{text}) {
+		t.Errorf("missed %q, want %q", f.got.Missed, text)
+	}
+}
+
+func idleWorkers(n int) string {
+	return fmt.Sprint("forked processes that were found late, and then made no driver call and were in no stage until they ended: ", n)
 }
 
 // launch starts sh -c → launcher → workers, each with its rank. Two of them
@@ -286,5 +295,59 @@ func TestFamilyWithoutDriver(t *testing.T) {
 	err := agent.RecordFamily(t.Context(), agent.Config{PID: p.PID}, func(*agent.Family) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "nor has a descendant") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A process that forks thousands of children, most of which are gone before anybody has
+// seen them: its own calls are exact, and nothing is kept of what says nothing.
+func TestFamilyOfManyBriefChildren(t *testing.T) {
+	const children = 3000
+	p := startPuppet(t)
+	p.order("main start w", "w launch 1")
+	baseline := p.truthSoFar().Counts()
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 10")
+	for i := range children {
+		calls := 0
+		if i%500 == 0 {
+			calls = 100_000 // these are there for a while
+		}
+		p.order(fmt.Sprint("main fork ", calls))
+	}
+	p.order("w launch 10", "w end")
+	truth := since(baseline, p.truthSoFar().Counts())
+	f.stop()
+	got := f.finish()
+	expectEqual(t, got[p.PID], truth)
+	for pid, r := range got {
+		if pid != p.PID && r.Seen.Calls == 0 && len(r.Stages) == 0 && r.Window.End == recording.EndExit {
+			t.Errorf("process %d has come, done nothing, and gone, and has a recording", pid)
+		}
+	}
+	t.Logf("%d recordings; missed %q", len(f.got.Recordings), f.got.Missed)
+	if len(f.got.Missed) > 10 {
+		t.Errorf("%d texts about processes that nobody can say anything of", len(f.got.Missed))
+	}
+}
+
+// A forked worker that is recorded, does nothing, and goes, is one of a number.
+func TestFamilyCountsIdleWorkers(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	f.waitLive(1)
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("w linger " + file)
+	p.WaitLine("forked")
+	f.waitLive(1)
+	touch(t, file)
+	p.order("w launch 10") // after the worker's end
+	p.end()
+	got := f.finish()
+	if len(got) != 1 || got[p.PID] == nil {
+		t.Errorf("%d processes have recordings", len(got))
+	}
+	if want := []string{idleWorkers(1)}; !slices.Equal(f.got.Missed, want) {
+		t.Errorf("missed %q, want %q", f.got.Missed, want)
 	}
 }

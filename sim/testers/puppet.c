@@ -29,6 +29,7 @@
 //   pause FILE            a cuStreamQuery that returns once the file exists; answered by "inside"
 //   sync-pause FILE       the same with cuStreamSynchronize of the null stream
 //   fork N                a child that does begin, N launches, which are refused, and end
+//   linger FILE           a child that ends once the file exists; answered by "forked"
 //   vfork N               the same by a child that has this process's memory
 //   sandbox FILE          a child that sets up the filter of seccomp, and does begin and end once
 //                         the file exists; answered by "sandboxed"
@@ -330,6 +331,18 @@ static void fork_child(const char *count) {
         tester_fail("forking: %m");
     if (!child)
         be_child(atol(count));
+    await_child(child);
+}
+
+static void linger(const char *file) {
+    pid_t child = fork();
+    if (child < 0)
+        tester_fail("forking: %m");
+    if (!child) {
+        puts("forked");
+        wait_for_file(file);
+        _exit(0);
+    }
     await_child(child);
 }
 
@@ -741,6 +754,7 @@ static void obey(const char *order) {
         {"pause", NULL, pause_inside},
         {"sync-pause", NULL, pause_in_sync},
         {"fork", NULL, fork_child},
+        {"linger", NULL, linger},
         {"vfork", NULL, vfork_child},
         {"sandbox", NULL, sandbox_child},
         {"sandbox-orphan", NULL, sandbox_orphan},
@@ -817,8 +831,8 @@ static struct puppet *find(const char *name) {
 
 // Whether a thread does not come back soon from what it was told.
 static bool is_long(const char *order) {
-    static const char *const orders[] = {"hang",     "exec",    "pause",          "lend",
-                                         "sleep-at", "sandbox", "sandbox-orphan", "poll"};
+    static const char *const orders[] = {"hang",    "exec",           "pause", "lend",  "sleep-at",
+                                         "sandbox", "sandbox-orphan", "poll",  "linger"};
     size_t length = strcspn(order, " ");
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++)
         if (strlen(orders[i]) == length && !strncmp(order, orders[i], length))
