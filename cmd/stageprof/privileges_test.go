@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -213,6 +214,69 @@ func TestPrivileges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An ordinary user who may execute a program with file capabilities serves another
+// user's process, with libraries that it loads later, and has nothing else that root has.
+func TestServeWithFileCapabilities(t *testing.T) {
+	o := startTrainer(t)
+	program := withFileCapabilities(t, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE)
+	cmd := as(t, exec.Command(program, serveArgs("--pid", strconv.Itoa(o.pid))...), observer, nil)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	s := startServer(t, cmd)
+	if got, want := effectiveCapabilities(t, cmd.Process.Pid), uint64(1)<<unix.CAP_BPF|1<<unix.CAP_PERFMON|1<<unix.CAP_SYS_PTRACE; got != want {
+		t.Errorf("it has the capabilities %#x, want %#x", got, want)
+	}
+	s.await(up, 1)
+	before := o.launches()
+	o.order("main markers " + copyInto(t, o.dir, "libstageprof.so", simtest.Markers(t)))
+	o.order("main launch 100")
+	s.await("stageprof_driver_calls_seen_total", float64(o.launches()-before))
+}
+
+// withFileCapabilities copies this program and lets whoever executes it have capabilities.
+func withFileCapabilities(t *testing.T, capabilities ...uint) string {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(executable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dirOf(t, observer), "stageprof")
+	if err := os.WriteFile(program, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// struct vfs_cap_data: its version and "effective", then the permitted and the
+	// inheritable ones, the low 32 first.
+	const version2, effective = 0x02000000, 1
+	words := [5]uint32{version2 | effective}
+	for _, c := range capabilities {
+		words[1+2*(c/32)] |= 1 << (c % 32)
+	}
+	var value []byte
+	for _, w := range words {
+		value = binary.LittleEndian.AppendUint32(value, w)
+	}
+	if err := unix.Setxattr(program, "security.capability", value, 0); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+func effectiveCapabilities(t *testing.T, pid int) (caps uint64) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(status), "CapEff:")
+	if _, err := fmt.Sscanf(line, "%x", &caps); err != nil {
+		t.Fatal(err)
+	}
+	return caps
 }
 
 func checkDoctor(t *testing.T, cmd *exec.Cmd, missing string) {

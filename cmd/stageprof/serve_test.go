@@ -38,7 +38,16 @@ type server struct {
 // startServe starts a serve command on a free port.
 func startServe(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, cmd: command(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--no-gpu"}, args...)...), exited: make(chan struct{})}
+	return startServer(t, command(t, serveArgs(args...)...))
+}
+
+func serveArgs(args ...string) []string {
+	return append([]string{"serve", "--listen", "127.0.0.1:0", "--no-gpu"}, args...)
+}
+
+func startServer(t *testing.T, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{t: t, cmd: cmd, exited: make(chan struct{})}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
