@@ -278,21 +278,21 @@ static __always_inline void ledger_leave(struct thread_state *state)
     change_end(state);
 }
 
-/* The clocks of two processors, and of the agent, may differ by a little. */
-static __always_inline u64 switch_time(void)
+/* The clocks of two processors, and of the agent, may differ by a little. What happened
+ * at `now` has been announced. */
+static __always_inline u64 switch_time(u64 now)
 {
-    return later(bpf_ktime_get_ns(), peeked_until);
+    return later(now, peeked_until);
 }
 
 static __always_inline void switched_out(struct thread_state *state, struct task_struct *task,
-                                         bool preempted)
+                                         bool preempted, u64 now)
 {
     bool in_program = is_changing(state);
-    u64 now;
 
     if (!in_program)
         change_begin(state);
-    now = switch_time();
+    now = switch_time(now);
     if (state->off_since)
         back_unseen(state, in_program);
     if (!in_program) {
@@ -309,7 +309,7 @@ static __always_inline void switched_out(struct thread_state *state, struct task
         change_end(state);
 }
 
-static __always_inline void switched_in(struct thread_state *state)
+static __always_inline void switched_in(struct thread_state *state, u64 now)
 {
     bool in_program = is_changing(state);
 
@@ -317,7 +317,7 @@ static __always_inline void switched_in(struct thread_state *state)
         return;
     if (!in_program)
         change_begin(state);
-    back_on(state, switch_time(), in_program);
+    back_on(state, switch_time(now), in_program);
     if (!in_program)
         change_end(state);
 }
@@ -330,7 +330,7 @@ static __always_inline void woken_up(struct thread_state *state)
         return;
     if (!in_program)
         change_begin(state);
-    state->woken = switch_time();
+    state->woken = switch_time(bpf_ktime_get_ns());
     gil_wait_end(state, state->woken);
     if (!in_program)
         change_end(state);

@@ -331,22 +331,25 @@ static __always_inline void meter_end(u64 begin)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-    u64 begin = meter_begin();
+    bool from_target = task_is_target(prev), to_target = task_is_target(next);
     struct thread_state *state;
+    u64 now;
 
     look_for_filter(prev);
-    if (task_is_target(prev)) {
+    if (!from_target && !to_target)
+        return 0;
+    now = bpf_ktime_get_ns(); /* of both threads */
+    if (from_target) {
         state = thread_find(prev);
         if (state)
-            switched_out(state, prev, preempt);
+            switched_out(state, prev, preempt, now);
     }
-    if (task_is_target(next)) {
+    if (to_target) {
         state = thread_find(next);
         if (state)
-            switched_in(state);
+            switched_in(state, now);
     }
-    if (task_is_target(prev) || task_is_target(next))
-        meter_end(begin);
+    meter_end(now);
     return 0;
 }
 
