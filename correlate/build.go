@@ -452,9 +452,20 @@ func (b *builder) losses() []recording.Loss {
 		losses = append(losses, l)
 	}
 	slices.SortFunc(losses, func(x, y recording.Loss) int {
-		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Reason, y.Reason))
+		return cmp.Or(
+			cmp.Compare(lossOrder(x.Kind), lossOrder(y.Kind)), strings.Compare(x.Kind, y.Kind),
+			cmp.Compare(y.Count, x.Count), strings.Compare(x.Reason, y.Reason))
 	})
 	return losses
+}
+
+// lossOrder puts first what the sums lack, then what is only known less well.
+func lossOrder(kind string) int {
+	kinds := []string{LossCalls, LossSpans, "other", "samples", "names"}
+	if i := slices.Index(kinds, kind); i >= 0 {
+		return i
+	}
+	return len(kinds)
 }
 
 func balance(seen *recording.Seen, reported uint64, losses []recording.Loss) Balance {

@@ -491,9 +491,15 @@ func TestBuildMergesLosses(t *testing.T) {
 	b.Loss("calls", "map_full", 2, "the map was full")
 	b.Loss("calls", "map_full", 3, "the map was full")
 	b.Loss("calls", "never_happened", 0, "")
-	want := []recording.Loss{
+	b.Loss("names", "names_full", 9, "")
+	b.Loss("calls", "a_few", 1, "")
+	b.Loss("other", "others_full", 2, "")
+	want := []recording.Loss{ // what the sums lack first, and the most of it
 		{Kind: "calls", Reason: "map_full", Count: 5, Help: "the map was full"},
+		{Kind: "calls", Reason: "a_few", Count: 1},
 		{Kind: "spans", Reason: "ring_full", Count: 1, Help: "the ring was full"},
+		{Kind: "other", Reason: "others_full", Count: 2},
+		{Kind: "names", Reason: "names_full", Count: 9},
 	}
 	if diff := cmp.Diff(want, Build(b.Recording()).Losses); diff != "" {
 		t.Errorf("losses (-want +got):\n%s", diff)

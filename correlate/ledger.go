@@ -28,7 +28,7 @@ type Ledger struct {
 
 	Devices []DeviceStage // GPUs while stages were open, by stage, then device; none without single spans
 
-	Losses  []recording.Loss // by kind and reason
+	Losses  []recording.Loss // calls, then spans, other, samples, names; the largest first
 	Balance Balance
 
 	// PartsOutside divides the time that threads were outside any stage, summed
