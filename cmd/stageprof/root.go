@@ -31,7 +31,7 @@ a condition of --fail-if is met.`,
 		SilenceErrors: true, // run tells them
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{plainFlagError(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{withoutBudget(cmd, plainFlagError(err))} })
 	root.AddCommand(newRecordCmd(), newReportCmd(), newDiffCmd(), newHTMLCmd(), newTimelineCmd(), newExportCmd(), newTopCmd(), newServeCmd(), newMarkCmd(), newDoctorCmd(), newManCmd(), newVersionCmd())
 	strictHelp(root)
 	strictCompletion(root)
@@ -74,6 +74,16 @@ func strictCompletion(root *cobra.Command) {
   stageprof completion zsh > "${fpath[1]}/_stageprof"
   stageprof completion fish > ~/.config/fish/completions/stageprof.fish`
 	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// withoutBudget says why commands that could have a budget have none.
+func withoutBudget(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	live := cmd.Name() == "top" || cmd.Name() == "serve"
+	if !live || !errors.As(err, &unknown) || unknown.GetSpecifiedName() != "budget" {
+		return err
+	}
+	return fmt.Errorf("--budget is for record: the counters that %s shows would end with each of its windows", cmd.Name())
 }
 
 // plainFlagError says in words why a value is none, where the flags' package

@@ -114,6 +114,8 @@ func TestExitCodes(t *testing.T) {
 		"version":            {[]string{"version"}, 0, ""},
 		"unknown command":    {[]string{"recrod"}, 2, `did you mean "record"?`},
 		"unknown flag":       {[]string{"record", "--pdi", "1"}, 2, "unknown flag: --pdi"},
+		"top's budget":       {[]string{"top", "--pid", "1", "--budget", "1%"}, 2, "--budget is for record"},
+		"serve's budget":     {[]string{"serve", "--pid", "1", "--budget=1%"}, 2, "--budget is for record"},
 		"stray argument":     {[]string{"record", "4242"}, 2, `unexpected argument "4242"`},
 		"version argument":   {[]string{"version", "1"}, 2, `unexpected argument "1"`},
 		"no pid":             {[]string{"record"}, 2, "--pid"},
