@@ -2,9 +2,13 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
 	"stageprof/recording"
@@ -182,5 +186,36 @@ func TestThreadsThatNobodySaw(t *testing.T) {
 	}
 	if v := stageRows(t, got)[stageKey{"v", "step"}]; v.Count != 1 {
 		t.Errorf("the stage of the thread that came unseen: %+v", v)
+	}
+}
+
+// A thread that had ended when the recording began, and was still there, has no end
+// that could be unseen.
+func TestThreadThatEndsAsItIsFound(t *testing.T) {
+	p := startPuppet(t)
+	p.order("main start w")
+	tid := threadID(t, p.PID, "w")
+	runtime.LockOSThread() // whose tracee it will be
+	defer runtime.UnlockOSThread()
+	if err := unix.PtraceSeize(tid); err != nil { // it stays until it is waited for
+		t.Fatal(err)
+	}
+	p.order("w exit")
+	eventually(t, "the thread is a zombie", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", p.PID, tid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	})
+	l := openSession(t, agent.Config{PID: p.PID, Probes: "all"})
+	if _, err := unix.Wait4(tid, nil, unix.WALL, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.order("main launch 3")
+	p.end()
+	got := l.finish(nil)
+	if diff := cmp.Diff(map[string]uint64{}, losses(got)); diff != "" {
+		t.Errorf("losses (-want +got):\n%s", diff)
+	}
+	if n := launchCount(got); n != 3 {
+		t.Errorf("%d launches", n)
 	}
 }

@@ -66,6 +66,9 @@ struct bpf_raw_tracepoint_args {
 
 #define TASK_COMM_LEN 16
 
+/* include/linux/sched.h */
+#define PF_EXITING 4
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 #if defined(__TARGET_ARCH_x86)
@@ -129,6 +132,7 @@ struct sched_info {
 
 struct task_struct {
     unsigned int __state;
+    unsigned int flags;
     int on_cpu;
     int pid;
     int tgid;

@@ -465,6 +465,14 @@ int BPF_PROG(on_exec, struct task_struct *task)
     return 0;
 }
 
+/* A thread that is ending may have passed on_exit already, when it had no state: then
+ * nobody else says that it has ended. */
+static __always_inline void thread_is_ending(struct thread_state *state)
+{
+    if (__sync_lock_test_and_set(&state->ended, THREAD_ENDED) == THREAD_RUNS)
+        thread_retire(state);
+}
+
 /* Makes the state of every thread that exists, so that time off the CPU is
  * known from the window's first moment. */
 SEC("iter/task")
@@ -485,6 +493,8 @@ int init_threads(struct bpf_iter__task *ctx)
         state->run_delay = run_delay(task);
         state->off_since = bpf_ktime_get_ns();
     }
+    if (task->flags & PF_EXITING)
+        thread_is_ending(state);
     return 0;
 }
 
