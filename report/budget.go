@@ -40,8 +40,12 @@ func Budget(l *correlate.Ledger) (notes [][]string) {
 	item("covered", "%s of %s (%s), in %s; nothing above is about the time between them",
 		duration(uint64(c.Covered)), duration(uint64(c.Elapsed)), percent(1/c.Factor), plural(uint64(c.Windows), "window"))
 	if c.Factor > 0 {
-		item("estimate", "if the rest was like the windows, there were about %s, which took %s: ×%s",
-			plural(rounded(float64(l.All.Count)*c.Factor), "driver call"), duration(rounded(float64(l.All.WallNS)*c.Factor)),
+		of := ""
+		if l.Source.Budget.Trial != nil {
+			of = " of the functions that are not left out"
+		}
+		item("estimate", "if the rest was like the windows, there were about %s%s, which took %s: ×%s",
+			plural(rounded(float64(l.All.Count)*c.Factor), "driver call"), of, duration(rounded(float64(l.All.WallNS)*c.Factor)),
 			strconv.FormatFloat(c.Factor, 'f', 1, 64))
 	}
 	return notes

@@ -57,6 +57,9 @@ func TestBudgetTrial(t *testing.T) {
 	if !strings.Contains(notes["trial"], "the first 120 ms") {
 		t.Errorf("trial: %q", notes["trial"])
 	}
+	if !strings.Contains(notes["estimate"], " driver calls of the functions that are not left out, which took ") {
+		t.Errorf("estimate: %q", notes["estimate"])
+	}
 	j := budgetOf(l).Trial
 	if j == nil || j.CostNS != 103e6 || len(j.Groups) != 3 || !j.Groups[0].LeftOut || j.Groups[2].LeftOut {
 		t.Errorf("in JSON: %+v", j)
