@@ -294,6 +294,23 @@ func addNumbers(sums map[string]uint64, name string, v reflect.Value) {
 	}
 }
 
+// Numbers in names of files are not such numbers.
+func TestJoinWarningsOfFiles(t *testing.T) {
+	var joined recording.Joined
+	want := []string{
+		`"libcudart.so.12" is probed from 1.5s on`,
+		`"libcudart.so.13" is probed from 12.5s on`,
+	}
+	for _, warning := range want {
+		r := recordingtest.New().Recording()
+		r.Warnings = []string{warning}
+		joined.Add(r, keepAll)
+	}
+	if diff := cmp.Diff(want, joined.Recording().Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 // Warnings that differ in nothing but numbers are one, but for those of one window.
 func TestJoinWarnings(t *testing.T) {
 	window := func(warnings ...string) *recording.Recording {

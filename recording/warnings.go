@@ -23,14 +23,15 @@ type warned struct {
 	differ bool
 }
 
-// quantity is a number, or several as in "1m2.5s", with the unit.
-var quantity = regexp.MustCompile(`(\d[\d.,]*( ?(ns|µs|ms|min|s|m|h|[KMG]iB|B))?)+`)
+// quantity is a number, or several as in "1m2.5s", with the unit. What stands inside a
+// word, as in "libcudart.so.12", is part of a name.
+var quantity = regexp.MustCompile(`(^|[\s(])(\d[\d.,]*( ?(ns|µs|ms|min|s|m|h|[KMG]iB|B))?)+`)
 
 // add takes up the warnings of one more recording.
 func (w *warnings) add(texts []string) {
 	alike := map[string]int{}
 	for _, text := range texts {
-		key := warningKey{text: quantity.ReplaceAllString(text, "#")}
+		key := warningKey{text: quantity.ReplaceAllString(text, "$1#")}
 		key.nth = alike[key.text]
 		alike[key.text]++
 		id, first := w.kinds.number(key)
