@@ -11,6 +11,7 @@ import (
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/recording"
+	"stageprof/recording/recordingtest"
 	"stageprof/sim/simtest"
 )
 
@@ -148,5 +149,16 @@ func TestLeaveOut(t *testing.T) {
 				t.Errorf("%q is left out, want %q; the rest costs %d", got, test.want, total)
 			}
 		})
+	}
+}
+
+// A trial that no other window follows is the recording, of all functions.
+func TestTrialAlone(t *testing.T) {
+	first := recordingtest.Pipeline()
+	first.Budget = &recording.Budget{Windows: []recording.Covered{{StartNS: first.Window.StartNS, Duration: first.Window.Duration}}}
+	w := windows{trial: &trial{window: first, groups: []recording.GroupCost{{Group: "event", Calls: 1, CostNS: 1, LeftOut: true}}}}
+	got := w.result()
+	if got == nil || w.trial != nil || got.Budget.Trial != nil || len(got.Calls) != len(first.Calls) {
+		t.Errorf("the recording is %+v, with a trial %+v", got, w.trial)
 	}
 }

@@ -240,7 +240,7 @@ func TestBudgetLeavesOutEvents(t *testing.T) {
 				p.order("main begin "+s.stage, fmt.Sprint("main launch ", stepCalls), "main end")
 				s.end = agent.Monotonic()
 				steps = append(steps, s)
-				time.Sleep(tick) // as rarely as the budget allows for
+				time.Sleep(5 * tick) // as rarely as the budget allows for
 			}
 			got := run.finish()
 			expectEnd(t, got, recording.EndDuration)

@@ -381,7 +381,7 @@ func (f *family) attach(ctx context.Context, m *member) (*Session, error) {
 	}
 	s, err := Open(ctx, c)
 	if err != nil {
-		f.miss(m, err)
+		f.missEarly(m, err)
 		return nil, err
 	}
 	if m.late {
@@ -436,19 +436,24 @@ func (f *family) keep(m *member, r *recording.Recording) {
 	m.recording = r
 }
 
-func (f *family) miss(m *member, err error) {
-	gone := m.isGone()
+// missEarly is miss for a process whose window could not be opened: if it was found
+// late and has ended, that is why.
+func (f *family) missEarly(m *member, err error) {
+	if !m.late || !m.isGone() {
+		f.miss(m, err)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m.late && m.recording == nil {
-		switch {
-		case gone:
-			f.count(m, &f.counted.brief)
-			return
-		case len(f.missed) >= maxMissed:
-			f.count(m, &f.counted.more)
-			return
-		}
+	f.count(m, &f.counted.brief)
+}
+
+func (f *family) miss(m *member, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m.late && m.recording == nil && len(f.missed) >= maxMissed {
+		f.count(m, &f.counted.more)
+		return
 	}
 	m.err = err
 	f.missed = append(f.missed, fmt.Sprintf("%v: %v", m.user, err))

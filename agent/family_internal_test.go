@@ -94,9 +94,9 @@ func TestFamilyKeepsLittleOfTheBrief(t *testing.T) {
 			end(m, recorded(0))
 		case 1:
 			m.started--
-			f.miss(m, target.ErrTargetExited)
+			f.missEarly(m, target.ErrTargetExited)
 		case 2:
-			f.miss(m, errors.New("no room"))
+			f.missEarly(m, errors.New("no room"))
 		case 3:
 			if i == 3 {
 				end(m, recorded(1))

@@ -435,8 +435,8 @@ func TestHostileAgentKilledUnderBudget(t *testing.T) {
 		kills int
 		wait  func(*testing.T)
 	}{
-		{"any moment", 24, func(*testing.T) { time.Sleep(rand.N(1500 * time.Millisecond)) }},
-		{"as the probes come off", 8, func(t *testing.T) {
+		{"any moment", 8, func(*testing.T) { time.Sleep(rand.N(1500 * time.Millisecond)) }},
+		{"as the probes come off", 4, func(t *testing.T) {
 			eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
 		}},
 	} {

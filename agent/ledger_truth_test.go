@@ -277,14 +277,19 @@ func TestPartsOfSwitchesThatNobodySaw(t *testing.T) {
 	occupyCPU(t, tid)
 	l := openSession(t, agent.Config{PID: p.PID, Probes: "all"})
 	waited := uint64(0)
-	for waited < 6*slack(0, 0) {
+	for begin := time.Now(); waited < 6*slack(0, 0); {
+		if time.Since(begin) > simtest.Patience {
+			t.Fatalf("the thread has waited for its CPU for only %v", time.Duration(waited))
+		}
 		p.order("w begin step")
 		awaitSleep(t, p.PID, "w")
-		preempted, delay := involuntary(t, p.PID, tid), runDelay(t, p.PID, tid)
+		before, delay := switches(t, p.PID, tid), runDelay(t, p.PID, tid)
 		l.unseen(l.SeeOnlyWakeups, func() { p.order("w launch 1") })
-		delay = runDelay(t, p.PID, tid) - delay
-		if involuntary(t, p.PID, tid) == preempted { // else it has also waited after its call had begun
-			waited += delay
+		awaitSleep(t, p.PID, "w")
+		after := switches(t, p.PID, tid)
+		// Else it has also waited after its call had begun.
+		if after.voluntary == before.voluntary+1 && after.involuntary == before.involuntary {
+			waited += runDelay(t, p.PID, tid) - delay
 		}
 		p.order("w end")
 	}
@@ -348,15 +353,17 @@ func runDelay(t *testing.T, pid, tid int) uint64 {
 	return delay
 }
 
-// involuntary is how often a thread was taken off the CPU.
-func involuntary(t *testing.T, pid, tid int) (n int) {
+// offCPU is how often a thread has left the CPU by itself, and was taken off it.
+type offCPU struct{ voluntary, involuntary int }
+
+func switches(t *testing.T, pid, tid int) (n offCPU) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "nonvoluntary_ctxt_switches:")
-	if _, err := fmt.Sscan(after, &n); err != nil {
+	_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+	if _, err := fmt.Sscanf(after, "%d\nnonvoluntary_ctxt_switches: %d", &n.voluntary, &n.involuntary); err != nil {
 		t.Fatalf("reading %q: %v", text, err)
 	}
 	return n

@@ -34,6 +34,14 @@ func (t *trial) leftOut() (groups []probe.Group) {
 	return groups
 }
 
+// callsNS is what the calls of all groups cost.
+func (t *trial) callsNS() (ns uint64) {
+	for _, g := range t.groups {
+		ns += g.CostNS
+	}
+	return ns
+}
+
 // leftOutNS is what the groups that were left out cost.
 func (t *trial) leftOutNS() (ns uint64) {
 	for _, g := range t.groups {
@@ -67,9 +75,10 @@ func (w *windows) judge(s *Session, r *recording.Recording) *trial {
 		return nil
 	}
 	cost := r.Budget.Cost
-	// Putting the probes in and taking them off, and the calls meanwhile, come once.
-	other := cost.StagesNS + cost.SchedulerNS + cost.PythonNS
 	t := &trial{window: r, groups: s.groupCosts(r)}
+	// Putting the probes in and taking them off, and the calls meanwhile, come once. Of
+	// calls that were lost nobody knows the group.
+	other := cost.StagesNS + cost.SchedulerNS + cost.PythonNS + cost.CallsNS - min(cost.CallsNS, t.callsNS())
 	if !leaveOut(t.groups, other, uint64(w.account.of(r.Window.Duration))) {
 		return nil
 	}

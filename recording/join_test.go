@@ -294,12 +294,14 @@ func addNumbers(sums map[string]uint64, name string, v reflect.Value) {
 	}
 }
 
-// Numbers in names of files are not such numbers.
-func TestJoinWarningsOfFiles(t *testing.T) {
+// Numbers in names of files and devices are not such numbers.
+func TestJoinWarningsOfNames(t *testing.T) {
 	var joined recording.Joined
 	want := []string{
 		`"libcudart.so.12" is probed from 1.5s on`,
 		`"libcudart.so.13" is probed from 12.5s on`,
+		"GPU 0 is lost",
+		"GPU 1 is lost",
 	}
 	for _, warning := range want {
 		r := recordingtest.New().Recording()

@@ -24,14 +24,14 @@ type warned struct {
 }
 
 // quantity is a number, or several as in "1m2.5s", with the unit. What stands inside a
-// word, as in "libcudart.so.12", is part of a name.
-var quantity = regexp.MustCompile(`(^|[\s(])(\d[\d.,]*( ?(ns|µs|ms|min|s|m|h|[KMG]iB|B))?)+`)
+// word, as in "libcudart.so.12", is part of a name, and so is a device's.
+var quantity = regexp.MustCompile(`(GPU \d+)|(^|[\s(])(\d[\d.,]*( ?(ns|µs|ms|min|s|m|h|[KMG]iB|B))?)+`)
 
 // add takes up the warnings of one more recording.
 func (w *warnings) add(texts []string) {
 	alike := map[string]int{}
 	for _, text := range texts {
-		key := warningKey{text: quantity.ReplaceAllString(text, "$1#")}
+		key := warningKey{text: quantity.ReplaceAllString(text, "$1$2#")}
 		key.nth = alike[key.text]
 		alike[key.text]++
 		id, first := w.kinds.number(key)

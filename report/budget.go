@@ -37,7 +37,7 @@ func Budget(l *correlate.Ledger) (notes [][]string) {
 		item("covered", "all of the time, in one window")
 		return notes
 	}
-	item("covered", "%s of %s (%s), in %s; nothing above is about the time between them",
+	item("covered", "%s of %s (%s), in %s; nothing above is about the rest",
 		duration(uint64(c.Covered)), duration(uint64(c.Elapsed)), percent(1/c.Factor), plural(uint64(c.Windows), "window"))
 	if c.Factor > 0 {
 		of := ""

@@ -136,7 +136,7 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
 
 // garbagePercent is how much garbage there may be beside what is in use, once the
 // probes are live. The target needs the machine's memory more than we need the
-// little time that collecting it more often takes.
+// little time that collecting it more often takes. GOGC says otherwise.
 const garbagePercent = 25
 
 // recorder carries out one record command.
@@ -255,7 +255,9 @@ func (r *recorder) live(ctx context.Context) error {
 	if r.poller != nil {
 		r.poller.Start(ctx)
 	}
-	debug.SetGCPercent(garbagePercent)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
 	r.log.Debug("probes are live")
 	return r.ready.commit()
 }

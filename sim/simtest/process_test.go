@@ -11,8 +11,10 @@ import (
 func TestKillEndsChildren(t *testing.T) {
 	p := Start(t, Command{Path: "/bin/sh", Args: []string{"-c", "sleep 1000 >/dev/null & echo started"}})
 	p.WaitLine("started")
-	for deadline := time.Now().Add(Patience); startTicks(p.PID) != "" && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+	for begin := time.Now(); startTicks(p.PID) != ""; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > Patience {
+			t.Fatal("the shell does not end")
+		}
 	}
 	p.Kill()
 	if err := p.Exit(); err != nil {
