@@ -83,8 +83,13 @@ func (s *Session) attachAll(ctx context.Context) error {
 }
 
 func (s *Session) attachTracepoints() error {
+	again := []*ebpf.Program{s.objects.OnNewAgain, s.objects.OnExitAgain}
+	if !s.skips {
+		again = nil
+	}
 	return errors.Join(
 		attachTracepoints(&s.kernel, s.objects.OnNew, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec),
+		attachTracepoints(&s.kernel, again...),
 		attachTracepoints(&s.scheduler, s.objects.OnSwitch, s.objects.OnWakeup),
 	)
 }
@@ -384,7 +389,6 @@ func (s *Session) openWindow() error {
 	if before || since {
 		return fmt.Errorf("process %d: %w", s.process.PID(), ErrExeced)
 	}
-	s.skippedBefore = s.skippedMarkers()
 	s.startCPU = agentCPU()
 	s.startWall = time.Now()
 	s.startMono = monotonic()

@@ -71,7 +71,7 @@ func kernelFeatures() []Feature {
 		feature("multi-uprobe links", false, features.HaveBPFLinkUprobeMulti(),
 			"probes are attached one by one as perf events: slower to attach and remove; Linux 6.6 has them"),
 		feature("announced markers", false, haveAnnouncements(),
-			"each marker takes a probe, which costs the target nearly twice as much; Linux 6.13 has them"),
+			"each marker takes a probe, which costs the target nearly twice as much; Linux 6.13 has them, and 7.0 skips some"),
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,11 +24,15 @@ import (
 // A seccomp filter may end a thread for such a call. So a target with a filter is
 // probed, and if one appears later the gate is closed.
 
-// announcedTracepoint is what an announcement passes; Linux 6.13 and newer have it.
+// announcedTracepoint is what an announcement passes; Linux 6.13 and newer have it,
+// but from 7.0 on they can skip the program there (skipped.go).
 const announcedTracepoint = "task_prctl_unknown"
 
 // haveAnnouncements returns nil if the kernel shows announcements to programs.
 func haveAnnouncements() error {
+	if skips, err := kernelSkips(); skips || err != nil {
+		return cmp.Or(err, ebpf.ErrNotSupported)
+	}
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return err

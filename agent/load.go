@@ -51,6 +51,7 @@ func (s *Session) programs() []string {
 	}{
 		{[]string{"driver_notice"}, !s.config.NoSyncDebt},
 		{[]string{"marker_announced", "gate_holder"}, s.announcing},
+		{[]string{"on_new_again", "on_exit_again"}, s.skips},
 		{[]string{"marker_hit"}, slices.Contains(s.config.StagesFrom, SourceMarkers)},
 		{[]string{"range_hit"}, slices.ContainsFunc(s.config.StagesFrom, isRangeSource)},
 		{[]string{"function_entry", "function_exit", "catch_hit"}, len(s.functionPatterns) > 0},
@@ -86,6 +87,9 @@ func (s *Session) load() error {
 	}
 	if err := spec.Variables["target_tgid"].Set(uint32(s.process.PID())); err != nil {
 		return fmt.Errorf("setting the target: %w", err)
+	}
+	if s.skips, err = kernelSkips(); err != nil {
+		return err
 	}
 	if err := s.prepareAnnouncements(spec); err != nil {
 		return err

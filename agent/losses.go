@@ -101,7 +101,6 @@ var reasons = map[bpf.ProbeCounter]recording.Loss{
 const (
 	reasonUnaccounted    = "unaccounted"
 	reasonEndUnseen      = "thread_end_unseen"
-	reasonMarkersSkipped = "markers_skipped"
 	reasonNamesOverflow  = "marker_names_full"
 	reasonThreadOverflow = "marker_threads_full"
 	reasonCodeGone       = "python_code_gone"

@@ -58,6 +58,7 @@ type Session struct {
 	markers      map[image]bool  // marker libraries that are probed, or can't be
 	announcing   bool            // markers that are announced are followed
 	gates        []gatedLibrary  // that are held open
+	skips        bool            // the kernel skips programs on tracepoints
 	ungated      []target.Image  // marker libraries to be probed, since their gate is closed
 	pythons      int             // files that may be interpreters, when one was last looked for
 	loaderHooked bool            // the target's loader tells of new libraries
@@ -84,8 +85,6 @@ type Session struct {
 	startWall  time.Time
 	startMono  uint64
 	startCPU   time.Duration
-
-	skippedBefore uint64 // markers that the kernel had skipped when the window opened
 }
 
 // image tells apart what probes were put on.

@@ -906,7 +906,9 @@ const (
 	ProbeProgMarkerHit       = "marker_hit"
 	ProbeProgOnExec          = "on_exec"
 	ProbeProgOnExit          = "on_exit"
+	ProbeProgOnExitAgain     = "on_exit_again"
 	ProbeProgOnNew           = "on_new"
+	ProbeProgOnNewAgain      = "on_new_again"
 	ProbeProgOnRename        = "on_rename"
 	ProbeProgOnSwitch        = "on_switch"
 	ProbeProgOnWakeup        = "on_wakeup"
@@ -996,7 +998,9 @@ type ProbeProgramSpecs struct {
 	MarkerHit       *ebpf.ProgramSpec `ebpf:"marker_hit"`
 	OnExec          *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnExitAgain     *ebpf.ProgramSpec `ebpf:"on_exit_again"`
 	OnNew           *ebpf.ProgramSpec `ebpf:"on_new"`
+	OnNewAgain      *ebpf.ProgramSpec `ebpf:"on_new_again"`
 	OnRename        *ebpf.ProgramSpec `ebpf:"on_rename"`
 	OnSwitch        *ebpf.ProgramSpec `ebpf:"on_switch"`
 	OnWakeup        *ebpf.ProgramSpec `ebpf:"on_wakeup"`
@@ -1225,7 +1229,9 @@ type ProbePrograms struct {
 	MarkerHit       *ebpf.Program `ebpf:"marker_hit"`
 	OnExec          *ebpf.Program `ebpf:"on_exec"`
 	OnExit          *ebpf.Program `ebpf:"on_exit"`
+	OnExitAgain     *ebpf.Program `ebpf:"on_exit_again"`
 	OnNew           *ebpf.Program `ebpf:"on_new"`
+	OnNewAgain      *ebpf.Program `ebpf:"on_new_again"`
 	OnRename        *ebpf.Program `ebpf:"on_rename"`
 	OnSwitch        *ebpf.Program `ebpf:"on_switch"`
 	OnWakeup        *ebpf.Program `ebpf:"on_wakeup"`
@@ -1251,7 +1257,9 @@ func (p *ProbePrograms) Close() error {
 		p.MarkerHit,
 		p.OnExec,
 		p.OnExit,
+		p.OnExitAgain,
 		p.OnNew,
+		p.OnNewAgain,
 		p.OnRename,
 		p.OnSwitch,
 		p.OnWakeup,

@@ -445,6 +445,28 @@ int BPF_PROG(on_exit, struct task_struct *task)
     return 0;
 }
 
+/* Once more, where the kernel can have skipped the programs above (agent/skipped.go). */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new_again, struct task_struct *task)
+{
+    if (tracking && !window_over() && task_is_target(task))
+        thread_make(task, true);
+    return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit_again, struct task_struct *task)
+{
+    struct thread_state *state;
+
+    if (!task_is_target(task))
+        return 0;
+    state = thread_find(task);
+    if (state)
+        thread_ends(state);
+    return 0;
+}
+
 /* The process goes on, its program does not: the window closes here, before
  * the new program's first instruction. */
 SEC("tp_btf/sched_process_exec")
