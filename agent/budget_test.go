@@ -228,12 +228,14 @@ func TestBudgetAtHighRates(t *testing.T) {
 // Where the many calls are such that say little, they are left out after a trial, and
 // the others are recorded all the time: exactly.
 func TestBudgetLeavesOutEvents(t *testing.T) {
-	for rate, budget := range map[int]float64{25_000: 0.01, 400_000: 0.02} {
+	// A trial may cost a few times what it costs on a quiet machine: the probes are hit
+	// for as long as they take to come off. Then there has to be enough left for another window.
+	for rate, budget := range map[int]float64{25_000: 0.01, 400_000: 0.05} {
 		t.Run(fmt.Sprint(rate, " calls/s"), func(t *testing.T) {
 			p := startPuppet(t)
 			p.order("main start q", "main begin outer")
 			p.tell(fmt.Sprint("q poll 1000000000 ", rate))
-			run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: budget, LeaveOut: true, Duration: 12 * time.Second})
+			run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: budget, LeaveOut: true, Duration: 20 * time.Second})
 			var steps []step
 			for len(run.result) == 0 {
 				s := step{stage: fmt.Sprint("step", len(steps)), begin: agent.Monotonic()}
@@ -265,7 +267,7 @@ func expectLeftOut(t *testing.T, r *recording.Recording, group string) {
 	trial := r.Budget.Trial
 	others := func(g recording.GroupCost) bool { return g.LeftOut && g.Group != group }
 	if trial == nil || len(trial.Groups) == 0 || trial.Groups[0].Group != group || !trial.Groups[0].LeftOut || slices.ContainsFunc(trial.Groups, others) {
-		t.Fatalf("the functions of the group %s were not left out: %+v", group, trial)
+		t.Fatalf("the functions of the group %s were not left out: %+v: %v", group, trial, r.Budget)
 	}
 	if g := trial.Groups[0]; g.Calls == 0 || g.CostNS == 0 || g.CostNS > trial.CostNS || trial.StartNS+uint64(trial.Duration) > r.Window.StartNS {
 		t.Errorf("the trial %+v before a window from %d", trial, r.Window.StartNS)
