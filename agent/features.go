@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -13,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
+	"stageprof/agent/capability"
 	"stageprof/agent/probe"
 	"stageprof/bpf"
 )
@@ -103,9 +103,9 @@ func privileges(pid int) []Feature {
 		namespace.Detail = ""
 	}
 	features := []Feature{
-		capability("CAP_BPF", "needed to load programs", unix.CAP_BPF, unix.CAP_SYS_ADMIN),
-		capability("CAP_PERFMON", "needed to attach probes", unix.CAP_PERFMON, unix.CAP_SYS_ADMIN),
-		capability("CAP_SYS_PTRACE", "needed to read the memory and the mapped files of another user's process", unix.CAP_SYS_PTRACE),
+		anyCapability("CAP_BPF", "needed to load programs", unix.CAP_BPF, unix.CAP_SYS_ADMIN),
+		anyCapability("CAP_PERFMON", "needed to attach probes", unix.CAP_PERFMON, unix.CAP_SYS_ADMIN),
+		anyCapability("CAP_SYS_PTRACE", "needed to read the memory and the mapped files of another user's process", unix.CAP_SYS_PTRACE),
 		namespace,
 	}
 	ptrace := &features[2]
@@ -113,11 +113,10 @@ func privileges(pid int) []Feature {
 	return features
 }
 
-// capability is a capability that any of some bits gives.
-func capability(name, why string, bits ...int) Feature {
-	have := effectiveCapabilities()
+// anyCapability is a right that any of some capabilities gives.
+func anyCapability(name, why string, of ...int) Feature {
 	f := Feature{Name: name, Required: true, Privilege: true,
-		Present: slices.ContainsFunc(bits, func(bit int) bool { return have&(1<<bit) != 0 })}
+		Present: capability.Effective()&capability.Of(of...) != 0}
 	if !f.Present {
 		f.Detail = why + ": run as root, or grant " + name
 	}
@@ -133,15 +132,6 @@ func memoryDenied(pid int) bool {
 		f.Close()
 	}
 	return errors.Is(err, os.ErrPermission)
-}
-
-func effectiveCapabilities() uint64 {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if unix.Capget(&header, &data[0]) != nil {
-		return 0
-	}
-	return uint64(data[0].Effective) | uint64(data[1].Effective)<<32
 }
 
 // hostPIDNamespace is the inode of the initial pid namespace, a constant of the

@@ -351,31 +351,6 @@ func hugeDriver(t *testing.T, functions int) string {
 	return library
 }
 
-// programText returns the code of a mapped file, as it is in a process.
-func programText(t *testing.T, pid int, path string) []byte {
-	t.Helper()
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Close()
-	var all []byte
-	for _, m := range mappings(t, pid) {
-		if !m.Exec || m.Path != path {
-			continue
-		}
-		b := make([]byte, m.End-m.Start)
-		if _, err := memory.ReadAt(b, int64(m.Start)); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, b...)
-	}
-	if len(all) == 0 {
-		t.Fatalf("process %d has no code of %q", pid, path)
-	}
-	return all
-}
-
 // expectRestored waits until all code of the libraries that get probes is what it
 // was before, and the gate is closed.
 func expectRestored(t *testing.T, p *puppet, before map[string]string) {
@@ -383,7 +358,7 @@ func expectRestored(t *testing.T, p *puppet, before map[string]string) {
 	eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
 	for path, text := range before {
 		eventually(t, fmt.Sprintf("the code of %q is as it was", path), func() bool {
-			return string(programText(t, p.PID, path)) == text
+			return string(simtest.CodeOf(t, p.PID, path)) == text
 		})
 	}
 }
@@ -392,7 +367,7 @@ func probedText(t *testing.T, p *puppet) map[string]string {
 	t.Helper()
 	text := map[string]string{}
 	for _, path := range []string{simtest.Driver(t), simtest.Markers(t)} {
-		text[path] = string(programText(t, p.PID, path))
+		text[path] = string(simtest.CodeOf(t, p.PID, path))
 	}
 	return text
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"stageprof/agent/capability"
 )
 
 var capNames = map[int]string{
@@ -13,22 +15,12 @@ var capNames = map[int]string{
 	unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE",
 }
 
-// effective returns the capabilities in effect for this process, one bit each.
-func effective() uint64 {
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&head, &data[0]); err != nil {
-		return 0 // then every capability is named as missing, which is all that can be said
-	}
-	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
-}
-
 // permissionError explains a refusal: which of the capabilities that allow the action are
 // missing or, if none is, what else may refuse it.
-func permissionError(action string, have uint64, caps ...int) error {
+func permissionError(action string, have capability.Set, caps ...int) error {
 	var missing []string
 	for _, c := range caps {
-		if have&(1<<c) == 0 {
+		if !have.Has(capability.Of(c)) {
 			missing = append(missing, capNames[c])
 		}
 	}

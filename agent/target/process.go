@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"stageprof/agent/capability"
 )
 
 const (
@@ -76,7 +78,7 @@ func explainAbsent(pid int, err error) error {
 	// Hidden processes can be absent as well as refused.
 	killErr := unix.Kill(pid, 0)
 	if exists := killErr == nil || errors.Is(killErr, unix.EPERM); denied(err) || gone(err) && exists {
-		return permissionError("looking at it in /proc, which hides it (option hidepid)", effective(), unix.CAP_SYS_PTRACE)
+		return permissionError("looking at it in /proc, which hides it (option hidepid)", capability.Effective(), unix.CAP_SYS_PTRACE)
 	}
 	if gone(err) {
 		return ErrNoProcess
@@ -257,7 +259,7 @@ func (p *Process) fail(action string, err error, caps ...int) error {
 }
 
 func (p *Process) deny(action string, caps ...int) error {
-	return permissionError(fmt.Sprintf("%s (process %d of user %d)", action, p.pid, p.status.uid), effective(), caps...)
+	return permissionError(fmt.Sprintf("%s (process %d of user %d)", action, p.pid, p.status.uid), capability.Effective(), caps...)
 }
 
 // PID returns the target's pid as this process sees it.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"stageprof/agent/capability"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -378,7 +380,7 @@ func TestPermission(t *testing.T) {
 }
 
 func TestPermissionErrorWithEveryCapability(t *testing.T) {
-	err := permissionError("reading", ^uint64(0), unix.CAP_SYS_PTRACE)
+	err := permissionError("reading", ^capability.Set(0), unix.CAP_SYS_PTRACE)
 	if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "security module") {
 		t.Errorf("%v", err)
 	}

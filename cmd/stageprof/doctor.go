@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"stageprof/agent/probe"
 )
 
 // doctorConfig is everything that the command line of doctor says.
@@ -58,6 +61,7 @@ Exit status: 0 record can work, 1 it can't, 2 the command line is wrong.`,
 			if err := c.Validate(); err != nil {
 				return err
 			}
+			confine(newConsole(cmd.ErrOrStderr()).logger(slog.LevelWarn), toAttach(probe.Auto))
 			d, err := diagnose(cmd.Context(), &c)
 			if err != nil {
 				return err

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"stageprof/agent/capability"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
@@ -209,7 +214,7 @@ func TestPrivileges(t *testing.T) {
 			o.order("main launch 100")
 			r.signal(t, syscall.SIGINT)
 			r.wait(t, exitOK)
-			if got, want := savedLaunches(t, r.path("saved")), o.launches()-before; got != want {
+			if got, want := launchesIn(readSaved(t, r.path("saved"))), o.launches()-before; got != want {
 				t.Errorf("recorded %d launches, the driver counted %d", got, want)
 			}
 		})
@@ -224,9 +229,7 @@ func TestServeWithFileCapabilities(t *testing.T) {
 	cmd := as(t, exec.Command(program, serveArgs("--pid", strconv.Itoa(o.pid))...), observer, nil)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
 	s := startServer(t, cmd)
-	if got, want := effectiveCapabilities(t, cmd.Process.Pid), uint64(1)<<unix.CAP_BPF|1<<unix.CAP_PERFMON|1<<unix.CAP_SYS_PTRACE; got != want {
-		t.Errorf("it has the capabilities %#x, want %#x", got, want)
-	}
+	expectConfined(t, cmd.Process.Pid, capability.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE), false)
 	s.await(up, 1)
 	before := o.launches()
 	o.order("main markers " + copyInto(t, o.dir, "libstageprof.so", simtest.Markers(t)))
@@ -266,17 +269,192 @@ func withFileCapabilities(t *testing.T, capabilities ...uint) string {
 	return program
 }
 
-func effectiveCapabilities(t *testing.T, pid int) (caps uint64) {
+// confinement is what the kernel says of a thread's privileges.
+type confinement struct{ permitted, effective, bounding, ambient, noNewPrivileges uint64 }
+
+// expectConfined checks that every thread of a process has some capabilities and no
+// way to others. bounded: that also its bounding set has no others.
+func expectConfined(t *testing.T, pid int, want capability.Set, bounded bool) {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("threads %q, %v", paths, err)
+	}
+	for _, path := range paths {
+		status, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got confinement
+		for line, to := range map[string]*uint64{"CapPrm": &got.permitted, "CapEff": &got.effective,
+			"CapBnd": &got.bounding, "CapAmb": &got.ambient, "NoNewPrivs": &got.noNewPrivileges} {
+			_, rest, _ := strings.Cut(string(status), line+":")
+			if _, err := fmt.Sscanf(rest, "%x", to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := confinement{uint64(want), uint64(want), uint64(want), 0, 1}
+		if !bounded {
+			all.bounding = got.bounding
+		}
+		if got != all {
+			t.Errorf("%s: %+x, want %+x", path, got, all)
+		}
+	}
+}
+
+// always is what commands that attach keep of root's capabilities in any case.
+var always = capability.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_CHECKPOINT_RESTORE)
+
+// While root records, every thread has the capabilities that may still be needed, and
+// no others. They do for a driver that comes late, in a folder where only its owner may
+// look; to take every probe off; and to write the file where it is wanted.
+func TestConfined(t *testing.T) {
+	override := capability.Of(unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER)
+	cases := []struct {
+		name   string
+		args   []string
+		save   string                    // "": saved
+		output func(t *testing.T) string // nil: in a folder of its own
+		more   capability.Set
+	}{
+		{name: "record"},
+		{name: "perf events", args: []string{"--mechanism=perf-event"}, more: capability.Of(unix.CAP_SYS_ADMIN)},
+		{name: "another user's folder", output: anothersFolder, more: override},
+		{name: "another user's file there", output: func(t *testing.T) string {
+			output := anothersFolder(t)
+			writeText(t, output, "")
+			if err := errors.Join(os.Chown(output, trainer, trainer), os.Chmod(filepath.Dir(output), 0o700|os.ModeSticky)); err != nil {
+				t.Fatal(err)
+			}
+			return output
+		}, more: override},
+		{name: "another user's file", output: func(t *testing.T) string {
+			output := filepath.Join(t.TempDir(), "profile")
+			writeText(t, output, "")
+			if err := os.Chown(output, trainer, trainer); err != nil {
+				t.Fatal(err)
+			}
+			return output
+		}, more: override},
+		{name: "a protected file", output: func(t *testing.T) string {
+			output := filepath.Join(t.TempDir(), "profile")
+			if err := os.WriteFile(output, nil, 0o444); err != nil {
+				t.Fatal(err)
+			}
+			return output
+		}, more: override},
+		{name: "files of each process", args: []string{"--children"}, save: "saved.{pid}", more: override},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			o := startTrainer(t)
+			driver, late := filepath.Join(o.dir, "libcuda.so.1"), lateDriver(t, o)
+			plain := simtest.CodeOf(t, o.pid, driver)
+			output := filepath.Join(t.TempDir(), "profile")
+			if c.output != nil {
+				output = c.output(t)
+			}
+			args := recordArgs(o.pid, "--no-gpu", "--probes=cuLaunchKernel,cuDriverGetVersion", "--output", output, "--save", cmp.Or(c.save, "saved"))
+			r := attach(t, command(t, append(args, c.args...)...))
+			expectConfined(t, r.cmd.Process.Pid, always|c.more, true)
+			before := o.launches()
+			o.order("main second " + late + " " + filepath.Join(o.dir, "truth.late"))
+			eventually(t, "the late driver is probed", func() bool { return !bytes.Equal(simtest.CodeOf(t, o.pid, late), plain) })
+			o.order("main launch 100")
+			expectConfined(t, r.cmd.Process.Pid, always|c.more, true)
+
+			r.signal(t, syscall.SIGINT)
+			r.wait(t, exitOK)
+			rec := readSaved(t, strings.ReplaceAll(r.path(cmp.Or(c.save, "saved")), pidInName, strconv.Itoa(o.pid)))
+			if got, want := launchesIn(rec), o.launches()-before; got != want || profileSum(t, output, "calls") != want {
+				t.Errorf("recorded %d launches, the driver counted %d", got, want)
+			}
+			if !slices.ContainsFunc(rec.Warnings, func(w string) bool { return strings.Contains(w, late) && strings.Contains(w, "is probed") }) {
+				t.Errorf("warnings %q, want that %q is probed", rec.Warnings, late)
+			}
+			for _, path := range []string{driver, late} {
+				if !bytes.Equal(simtest.CodeOf(t, o.pid, path), plain) {
+					t.Errorf("the code of %q is not as it was", path)
+				}
+			}
+		})
+	}
+}
+
+// lateDriver is another driver in a folder where only the target's user may look.
+func lateDriver(t *testing.T, o *ours) string {
+	t.Helper()
+	path := copyInto(t, o.dir, "late/libcuda.so.1", filepath.Join(o.dir, "libcuda.so.1"))
+	if err := errors.Join(os.Chown(filepath.Dir(path), trainer, trainer), os.Chmod(filepath.Dir(path), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	_, line, _ := strings.Cut(string(status), "CapEff:")
-	if _, err := fmt.Sscanf(line, "%x", &caps); err != nil {
+	return path
+}
+
+// anothersFolder is a file's name in a folder where another user alone may do anything.
+func anothersFolder(t *testing.T) string {
+	dir := filepath.Join(dirOf(t, observer), "private")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, observer, observer)); err != nil {
 		t.Fatal(err)
 	}
-	return caps
+	return filepath.Join(dir, "profile")
+}
+
+// Those that show what they record are confined, too.
+func TestConfinedWhileWatched(t *testing.T) {
+	o := startTrainer(t)
+	s := startServe(t, "--pid", strconv.Itoa(o.pid))
+	s.await(up, 1)
+	expectConfined(t, s.cmd.Process.Pid, always, true)
+
+	term := inTerminal(t, nil, "top", "--pid", strconv.Itoa(o.pid))
+	term.want("calls/s")
+	expectConfined(t, term.command(), always, true)
+	term.press("q")
+	term.wantEnd(exitOK)
+}
+
+// A port that not everybody may listen on takes a capability of its own.
+func TestConfinedToPrivilegedPort(t *testing.T) {
+	for address, want := range map[string]capability.Set{
+		"127.0.0.1:8765": 0, "127.0.0.1:0": 0, "[::1]:1024": 0, "[::1]:80": capability.Of(unix.CAP_NET_BIND_SERVICE),
+	} {
+		if got := toListen(address); got != want {
+			t.Errorf("listening on %q takes %#x, want %#x", address, got, want)
+		}
+	}
+}
+
+// refuseCapset executes stageprof where the system call that gives capabilities up fails.
+const refuseCapset = `import ctypes, os, struct, sys
+LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+REFUSE, ALLOW = 0x00050001, 0x7fff0000  # with EPERM
+rules = struct.pack("HBBI" * 4, LOAD, 0, 0, 0, JUMP_IF_EQUAL, 0, 1, int(sys.argv[1]), RETURN, 0, 0, REFUSE, RETURN, 0, 0, ALLOW)
+rules = ctypes.create_string_buffer(rules)
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+if ctypes.CDLL(None).prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, struct.pack("HP", 4, ctypes.addressof(rules)), 0, 0):
+    sys.exit("no filter")
+os.execv(os.environ["STAGEPROF"], ["stageprof"] + sys.argv[2:])
+`
+
+// What can't be given up is said, and the recording goes on.
+func TestNotConfined(t *testing.T) {
+	o := startTrainer(t)
+	args := append([]string{"-c", refuseCapset, strconv.Itoa(unix.SYS_CAPSET)}, recordArgs(o.pid, "--no-gpu")...)
+	r := attach(t, through(t, "python3", args...))
+	o.order("main launch 100")
+	r.signal(t, syscall.SIGINT)
+	r.wait(t, exitOK)
+	if got := profileSum(t, r.path("stageprof.pb.gz"), "calls"); got != 100 {
+		t.Errorf("the profile has %d calls, want 100", got)
+	}
+	if !strings.Contains(r.stderr.String(), "capabilities that are not needed are kept") {
+		t.Errorf("stderr %q does not say so", r.stderr.String())
+	}
 }
 
 func checkDoctor(t *testing.T, cmd *exec.Cmd, missing string) {
@@ -291,7 +469,7 @@ func checkDoctor(t *testing.T, cmd *exec.Cmd, missing string) {
 	}
 }
 
-func savedLaunches(t *testing.T, path string) uint64 {
+func readSaved(t *testing.T, path string) *recording.Recording {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -302,7 +480,10 @@ func savedLaunches(t *testing.T, path string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var n uint64
+	return rec
+}
+
+func launchesIn(rec *recording.Recording) (n uint64) {
 	for _, row := range rec.Calls {
 		if rec.Symbols[row.Symbol].Name == "cuLaunchKernel" {
 			n += row.Count

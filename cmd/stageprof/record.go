@@ -126,7 +126,9 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
 			if err := c.Validate(); err != nil {
 				return err
 			}
-			return newRecorder(&c, cmd.OutOrStdout(), cmd.ErrOrStderr()).run(cmd.Context())
+			r := newRecorder(&c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			confine(r.log, toAttach(c.Agent.Mechanism)|toWrite(c.Output, c.Stages, c.Spans, c.Save, c.ReadyFile))
+			return r.run(cmd.Context())
 		},
 	}
 	c.addFlags(cmd.Flags())

@@ -66,7 +66,9 @@ refused is logged and counted in /metrics. At the end what waits has 10 seconds.
 			if err := c.Validate(); err != nil {
 				return err
 			}
-			return c.run(cmd.Context(), cmd.ErrOrStderr())
+			log := newConsole(cmd.ErrOrStderr()).logger(logLevel(c.Quiet, c.Verbose))
+			confine(log, toAttach(c.Agent.Mechanism)|toListen(c.Listen))
+			return c.run(cmd.Context(), log)
 		},
 	}
 	c.addFlags(cmd.Flags())
@@ -203,10 +205,9 @@ func validateListen(listen string) error {
 	return nil
 }
 
-func (c *serveConfig) run(parent context.Context, stderr io.Writer) error {
+func (c *serveConfig) run(parent context.Context, log *slog.Logger) error {
 	ctx, _, release := interrupts(parent)
 	defer release()
-	log := newConsole(stderr).logger(logLevel(c.Quiet, c.Verbose))
 	token, err := readToken(c.TokenFile)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,9 @@ leaves colours out; letters tell the parts of the bars apart then.`,
 					return err
 				}
 			}
-			return c.run(cmd)
+			console := newConsole(cmd.ErrOrStderr())
+			confine(console.logger(slog.LevelWarn), toAttach(c.Agent.Mechanism))
+			return c.run(cmd, console)
 		},
 	}
 	c.addFlags(cmd.Flags())
@@ -81,10 +84,9 @@ leaves colours out; letters tell the parts of the bars apart then.`,
 // run attaches, shows what is recorded, and takes the probes off. An interrupt
 // ends whatever is going on; a second one has its usual meaning only once the
 // probes are off.
-func (c *topConfig) run(cmd *cobra.Command) error {
+func (c *topConfig) run(cmd *cobra.Command, console *console) error {
 	ctx, _, release := interrupts(cmd.Context())
 	defer release()
-	console := newConsole(cmd.ErrOrStderr())
 	defer console.setStatus("")
 
 	config := c.Agent.Config
