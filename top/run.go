@@ -24,6 +24,10 @@ const (
 	MostInterval  = time.Hour
 )
 
+// looks is how often in a second the program looks whether the screen has changed,
+// which also costs when nothing has: enough for keys to be answered at once.
+const looks = 20
+
 // ErrNoTerminal says that a screen can't be drawn here.
 var ErrNoTerminal = errors.New("no terminal to draw on; --once prints one frame as text")
 
@@ -55,7 +59,7 @@ func Run(ctx context.Context, c Config, in, out *os.File) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := newModel(c)
-	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	program := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler(), tea.WithFPS(looks))
 	var sampling errgroup.Group
 	sampling.Go(func() error {
 		err := c.sample(ctx, func(msg snapshotMsg) { program.Send(msg) })

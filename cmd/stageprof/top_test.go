@@ -30,11 +30,9 @@ func inTerminal(t *testing.T, env []string, args ...string) *terminal {
 		t.Fatal(err)
 	}
 	term := &terminal{t: t, dir: dir}
-	t.Cleanup(func() {
-		term.try("kill-server")
-		os.RemoveAll(dir)
-	})
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	writeText(t, filepath.Join(dir, "conf"), "set -g default-terminal tmux-256color\n")
+	term.serve()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +51,25 @@ exec cat
 	return term
 }
 
+// serve starts the tmux. It is a child of the test's, to end with it also if the test
+// is killed; what runs in the terminal is then hung up.
+func (term *terminal) serve() {
+	term.t.Helper()
+	server := term.prepare("-D")
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := server.Start(); err != nil {
+		term.t.Fatal(err)
+	}
+	term.t.Cleanup(func() {
+		term.try("kill-server")
+		server.Wait()
+	})
+	eventually(term.t, "tmux answers", func() bool {
+		_, err := term.try("show-options", "-s")
+		return err == nil
+	})
+}
+
 func writeText(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -60,9 +77,12 @@ func writeText(t *testing.T, path, content string) {
 	}
 }
 
+func (term *terminal) prepare(args ...string) *exec.Cmd {
+	return exec.Command("tmux", append([]string{"-S", filepath.Join(term.dir, "tmux"), "-f", filepath.Join(term.dir, "conf")}, args...)...)
+}
+
 func (term *terminal) try(args ...string) (string, error) {
-	args = append([]string{"-S", filepath.Join(term.dir, "tmux"), "-f", filepath.Join(term.dir, "conf")}, args...)
-	out, err := exec.Command("tmux", args...).CombinedOutput()
+	out, err := term.prepare(args...).CombinedOutput()
 	return string(out), err
 }
 

@@ -76,7 +76,7 @@ func Start(t testing.TB, c Command) *Process {
 	p.cmd.Dir = c.Dir
 	p.cmd.Env = append(os.Environ(), "SIMCUDA_TRUTH="+p.truthPath("%p"), "STAGEPROF_READY="+p.readyPath())
 	p.cmd.Env = append(p.cmd.Env, c.Env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing
 	p.cmd.Stderr = &lockedWriter{mu: &p.mu, w: &p.stderr}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
