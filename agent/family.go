@@ -406,11 +406,16 @@ func (m *member) isIdle(r *recording.Recording) bool {
 	return m.late && m.user.Copy && r.Window.End == recording.EndExit && r.Seen != nil && r.Seen.Calls == 0 && !staged
 }
 
+// saysEnded tells whether an error says that its process has ended.
+func saysEnded(err error) bool {
+	return errors.Is(err, target.ErrTargetExited) || errors.Is(err, target.ErrNoProcess) || errors.Is(err, target.ErrZombie)
+}
+
 // isGone tells whether the process has ended.
 func (m *member) isGone() bool {
 	p, err := target.Open(m.user.PID)
 	if err != nil {
-		return errors.Is(err, target.ErrTargetExited)
+		return saysEnded(err)
 	}
 	defer p.Close() // of files that were only read
 	return p.StartTicks() != m.started
@@ -439,7 +444,7 @@ func (f *family) keep(m *member, r *recording.Recording) {
 // missEarly is miss for a process whose window could not be opened: if it was found
 // late and has ended, that is why.
 func (f *family) missEarly(m *member, err error) {
-	if !m.late || !m.isGone() {
+	if !m.late || !saysEnded(err) && !m.isGone() {
 		f.miss(m, err)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -123,6 +124,49 @@ func TestFamilyKeepsLittleOfTheBrief(t *testing.T) {
 	}
 	if f.counted.calls.Lost != many-maxMissed-1 {
 		t.Errorf("%d calls of those that are only counted", f.counted.calls.Lost)
+	}
+}
+
+// A process has ended as soon as nothing of it runs, whether or not it was waited for.
+func TestMemberIsGone(t *testing.T) {
+	of := func(pid int) *member {
+		process, err := target.Open(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer process.Close() // of files that were only read
+		return &member{user: User{PID: pid}, started: process.StartTicks()}
+	}
+	live := simtest.Start(t, simtest.Tester(t, "idle"))
+	if of(live.PID).isGone() {
+		t.Error("a process that runs is gone")
+	}
+	waited := simtest.Start(t, simtest.Tester(t, "idle"))
+	m := of(waited.PID)
+	waited.Kill()
+	if !m.isGone() {
+		t.Error("a process that was waited for is there")
+	}
+	zombie := exec.Command("cat")
+	input, err := zombie.StdinPipe()
+	if err == nil {
+		err = zombie.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = of(zombie.Process.Pid)
+	if err := input.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); !m.isGone(); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > simtest.Patience {
+			t.Error("a process that nobody waits for is there")
+			break
+		}
+	}
+	if err := zombie.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
