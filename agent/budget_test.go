@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,18 +20,42 @@ import (
 // openings counts the windows that a recording under a budget has begun to open,
 // and the pauses.
 type openings struct {
+	budget          float64
 	windows, pauses atomic.Int32
-	latest          atomic.Int64 // when a window began to open
+	latest          atomic.Int64 // when a window began to open, or a pause began
+	attached        atomic.Int64 // how long windows were open, and opening and closing
+	paused          bool
 }
 
 func (o *openings) progress(p agent.Progress) {
-	switch p.State {
-	case agent.StateAttaching:
+	now := time.Now().UnixNano()
+	switch {
+	case p.State == agent.StateAttaching:
 		o.windows.Add(1)
-		o.latest.Store(time.Now().UnixNano())
-	case agent.StatePaused:
+		o.latest.Store(now)
+		o.paused = false
+	case p.State == agent.StatePaused && !o.paused:
+		o.attached.Add(now - o.latest.Load())
+		o.latest.Store(now)
+		o.paused = true
+	}
+	if p.State == agent.StatePaused {
 		o.pauses.Add(1)
 	}
+}
+
+// holdBefore is progress, but the n-th window opens only when the returned function has
+// been called.
+func (o *openings) holdBefore(t *testing.T, n int32) (progress func(agent.Progress), goOn func()) {
+	held := make(chan struct{})
+	goOn = sync.OnceFunc(func() { close(held) })
+	t.Cleanup(goOn)
+	return func(p agent.Progress) {
+		o.progress(p)
+		if p.State == agent.StateAttaching && o.windows.Load() == n {
+			<-held
+		}
+	}, goOn
 }
 
 // waits tells whether fewer windows than n have begun to open.
@@ -41,7 +66,10 @@ func (o *openings) waits(r *run, n int32) bool {
 		r.t.Fatalf("the recording has ended: %v", got.err)
 	default:
 	}
-	if time.Since(time.Unix(0, o.latest.Load())) > simtest.Patience {
+	// One thread pays for no more than the time that the windows took, and the budget is a
+	// share of the time until that is paid for.
+	paid := time.Duration(float64(o.attached.Load()) / o.budget)
+	if time.Since(time.Unix(0, o.latest.Load())) > paid+simtest.Patience {
 		r.t.Fatalf("no further window opens; %d have", o.windows.Load())
 	}
 	return o.windows.Load() < n
@@ -62,8 +90,8 @@ const (
 func TestBudgetWindowsAreExact(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main begin outer")
-	var o openings
-	config := agent.Config{PID: p.PID, Budget: 0.05, Progress: o.progress}.Advance(3 * time.Second)
+	o := openings{budget: 0.05}
+	config := agent.Config{PID: p.PID, Budget: o.budget, Progress: o.progress}.Advance(3 * time.Second)
 	run := record(t, config)
 	var steps []step
 	for o.waits(run, 4) { // the fourth one opens: three are over
@@ -204,17 +232,20 @@ func TestBudgetAtHighRates(t *testing.T) {
 			args := append(test.args, "--calls", "200000000", "--launches-only", "1", "--stages", "1", "--markers", simtest.Markers(t))
 			p := simtest.Start(t, simtest.Tester(t, "calls", args...))
 			p.WaitLine("up")
-			var o openings
-			run := record(t, agent.Config{PID: p.PID, Budget: test.budget, Probes: "default", Progress: o.progress}.Advance(3*time.Second))
+			o := openings{budget: test.budget}
+			progress, goOn := o.holdBefore(t, 3) // when the two before it are paid for
+			run := record(t, agent.Config{PID: p.PID, Budget: test.budget, Probes: "default", Progress: progress}.Advance(3*time.Second))
 			p.Ready()
 			for o.waits(run, 3) {
 				time.Sleep(tick)
 			}
-			got := run.interrupt()
+			run.stop()
+			goOn()
+			got := run.finish()
 			expectCoverage(t, got)
 			expectAccount(t, got)
 			c, ok := correlate.CoverageOf(got)
-			if !ok || !c.Gaps() || len(got.Budget.Windows) < 2 {
+			if !ok || !c.Gaps() || len(got.Budget.Windows) != 2 {
 				t.Fatalf("%+v: the budget was never used up", got.Budget)
 			}
 			if c.Used > test.budget || c.Used == 0 {
@@ -286,8 +317,8 @@ func TestBudgetEndsAfterTrial(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start q", "main begin outer")
 	p.tell("q poll 1000000000 0")
-	var o openings
-	run := record(t, agent.Config{PID: p.PID, Budget: 0.01, LeaveOut: true, Progress: o.progress})
+	o := openings{budget: 0.01}
+	run := record(t, agent.Config{PID: p.PID, Budget: o.budget, LeaveOut: true, Progress: o.progress})
 	for o.pauses.Load() == 0 {
 		o.waits(run, 2)
 		time.Sleep(tick)
@@ -309,8 +340,8 @@ func TestBudgetLeavesOutNothing(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start q")
 	p.tell("q poll 1000000000 0")
-	var o openings
-	run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: 0.05, Progress: o.progress}.Advance(time.Second))
+	o := openings{budget: 0.05}
+	run := record(t, agent.Config{PID: p.PID, Probes: "default", Budget: o.budget, Progress: o.progress}.Advance(time.Second))
 	for o.waits(run, 3) {
 		time.Sleep(tick)
 	}
@@ -406,21 +437,17 @@ func TestBudgetEndsWhileAWindowOpens(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := startPuppet(t)
-			var o openings
-			opens, ended := make(chan struct{}), make(chan struct{})
-			run := record(t, agent.Config{PID: p.PID, Budget: 0.05, Progress: func(progress agent.Progress) {
-				o.progress(progress)
-				if progress.State == agent.StateAttaching && o.windows.Load() == 2 {
-					close(opens)
-					<-ended
-				}
-			}}.Advance(time.Second))
+			o := openings{budget: 0.05}
+			progress, goOn := o.holdBefore(t, 2)
+			run := record(t, agent.Config{PID: p.PID, Budget: o.budget, Progress: progress}.Advance(time.Second))
 			for o.pauses.Load() == 0 {
 				p.order("main launch 10000")
 			}
-			<-opens
+			for o.waits(run, 2) {
+				time.Sleep(tick)
+			}
 			test.end(p)
-			close(ended)
+			goOn()
 			got := run.finish()
 			expectEnd(t, got, test.want)
 			expectCoverage(t, got)

@@ -28,6 +28,9 @@ type familyRun struct {
 	got   *agent.Family
 }
 
+// mostWindows is more than any test opens: nobody has to wait for all of them.
+const mostWindows = 1 << 16
+
 // liveLog passes on that the window of a process is open.
 type liveLog struct {
 	slog.Handler
@@ -47,7 +50,7 @@ func (l liveLog) Handle(_ context.Context, r slog.Record) error {
 func recordFamily(t *testing.T, config agent.Config) *familyRun {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	f := &familyRun{t: t, stop: stop, ready: make(chan struct{}), live: make(chan struct{}, agent.MaxMembers), done: make(chan error, 1)}
+	f := &familyRun{t: t, stop: stop, ready: make(chan struct{}), live: make(chan struct{}, mostWindows), done: make(chan error, 1)}
 	config.Ready = func() error { close(f.ready); return nil }
 	config.Log = slog.New(liveLog{slog.DiscardHandler, f.live})
 	config.Probes = "all"

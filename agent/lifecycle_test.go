@@ -390,8 +390,9 @@ func TestCallsAcrossTheWindow(t *testing.T) {
 // that the driver did not count.
 func TestInterruptAtFullSpeed(t *testing.T) {
 	const threads = 8
+	// It is held, so that the interrupt ends the window also where it is late.
 	p := simtest.Start(t, simtest.Tester(t, "calls", "--threads", fmt.Sprint(threads), "--calls", "100000", "--stages", "4",
-		"--markers", simtest.Markers(t)))
+		"--markers", simtest.Markers(t), "--hold", "-"))
 	p.WaitLine("up")
 	calls := make(chan struct{}, 1)
 	r := record(t, agent.Config{PID: p.PID, Progress: func(now agent.Progress) {
@@ -410,6 +411,7 @@ func TestInterruptAtFullSpeed(t *testing.T) {
 	if lost := losses(got); lost["in_flight_at_end"] != lostCalls(got) || lostCalls(got) > threads {
 		t.Errorf("losses: %v", lost)
 	}
+	p.Release()
 	p.Wait()
 	expectAtMost(t, got, p.Truth().Counts())
 	expectPartition(t, got)
