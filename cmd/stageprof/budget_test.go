@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"stageprof/recording"
+	"stageprof/report"
 	"stageprof/sim/simtest"
 )
 
@@ -18,16 +19,10 @@ func TestRecordBudget(t *testing.T) {
 		"--markers", simtest.Markers(t)))
 	p.WaitLine("up")
 	p.Ready()
-	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "3s", "--save", "saved", "--no-gpu")
+	r := startRecord(t, p.PID, "--budget", "2%", "--duration", "6s", "--save", "saved", "--no-gpu")
 	r.wait(t, exitOK)
 	r.wantFiles(t, "ready", "saved", "stageprof.pb.gz")
 
-	text := r.stdout.String()
-	for _, want := range []string{" of 3.0", "in 1 window", "\nBUDGET\n", "4% of one CPU", "covered", "estimate"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the table does not say %q:\n%s", want, text)
-		}
-	}
 	saved, err := os.Open(r.path("saved"))
 	if err != nil {
 		t.Fatal(err)
@@ -37,14 +32,23 @@ func TestRecordBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.Window.End != recording.EndDuration || rec.Budget == nil || rec.Budget.Share != 0.04 || rec.Budget.Elapsed <= rec.Window.Duration {
+	if rec.Window.End != recording.EndDuration || rec.Budget == nil || rec.Budget.Share != 0.02 || rec.Budget.Elapsed <= rec.Window.Duration {
 		t.Fatalf("the window %+v of %+v", rec.Window, rec.Budget)
+	}
+	text := r.stdout.String()
+	for _, want := range []string{
+		" of " + report.Duration(uint64(rec.Budget.Elapsed)), "in " + report.Plural(uint64(len(rec.Budget.Windows)), "window"),
+		"\nBUDGET\n", "2% of one CPU", "covered", "estimate",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q:\n%s", want, text)
+		}
 	}
 	if got := profileSum(t, r.path("stageprof.pb.gz"), "calls"); got != rec.Seen.Calls {
 		t.Errorf("the profile has %d calls, %d were seen", got, rec.Seen.Calls)
 	}
-	report := command(t, "report", r.path("saved"))
-	if got := finish(t, report); got.stdout != text {
+	again := command(t, "report", r.path("saved"))
+	if got := finish(t, again); got.stdout != text {
 		t.Errorf("report prints something else than record:\n%s\n%s", got.stdout, text)
 	}
 }
@@ -60,11 +64,12 @@ func TestRecordBudgetLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer orders.Close()
-	if _, err := fmt.Fprint(orders, "main start q\nq poll 1000000000 0\nmain launch 1\n"); err != nil {
+	if _, err := fmt.Fprint(orders, "main start q\nq poll 1000000000 25000\nmain launch 1\n"); err != nil {
 		t.Fatal(err)
 	}
 	p.WaitLine("ok 000003")
-	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "10s", "--no-gpu")
+	// A trial may cost a few times what it costs on a quiet machine: there is enough left.
+	r := startRecord(t, p.PID, "--budget", "1%", "--duration", "20s", "--no-gpu")
 	r.wait(t, exitOK)
 	for _, want := range []string{"left out, to keep the budget", "left out  event (", "not probed since"} {
 		if !strings.Contains(r.stdout.String(), want) {

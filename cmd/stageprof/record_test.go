@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -43,7 +44,10 @@ func recordArgs(pid int, more ...string) []string {
 func attach(t *testing.T, cmd *exec.Cmd) *running {
 	t.Helper()
 	r := &running{cmd: cmd, exited: make(chan struct{})}
-	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	r.cmd.Stderr = &r.stderr
+	if r.cmd.Stdout == nil {
+		r.cmd.Stdout = &r.stdout
+	}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +248,11 @@ func temps(t *testing.T, r *running) []string {
 func TestRecordInterruptedTwice(t *testing.T) {
 	p, _ := caller(t)
 	r := startRecord(t, p.PID, "--save", "saved")
-	// Different signals: of two like ones that wait, the kernel drops one.
-	r.signal(t, syscall.SIGINT, syscall.SIGTERM)
+	// Both are there before it can obey the first one. Different signals: of two like
+	// ones that wait, the kernel drops one.
+	r.signal(t, syscall.SIGSTOP)
+	until(t, "it is stopped", func() bool { return strings.HasPrefix(state(t, r.cmd.Process.Pid), "T") })
+	r.signal(t, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT)
 	r.wait(t, exitError)
 	r.wantFiles(t, "ready")
 	if want := "stageprof: interrupted twice: nothing was written\n"; r.stderr.String() != want || r.stdout.Len() > 0 {
@@ -341,24 +348,77 @@ func TestRecordWithoutReaderOfStderr(t *testing.T) {
 // leaves to the kernel can stay in the target.
 func TestRecordInterruptedWhileDetaching(t *testing.T) {
 	p, _ := caller(t)
-	r := startRecord(t, p.PID, "--mechanism", "perf-event", "--probes", "cuLaunchKernel,cuStreamSynchronize,cuMemAlloc_v2")
+	cmd := command(t, recordArgs(p.PID, "--mechanism", "perf-event", "--probes", "cuLaunchKernel,cuStreamSynchronize,cuMemAlloc_v2")...)
+	reader, writer := fullPipe(t)
+	cmd.Stdout = writer
+	r := attach(t, cmd)
 	if differs(t, p.PID, "libcuda.so.1") == 0 {
 		t.Error("the recorded driver has no probe")
 	}
 	r.signal(t, syscall.SIGINT)
-	for { // until the profile is there, after which the probes are taken off
-		if _, err := os.Stat(r.path("stageprof.pb.gz")); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the profile is there", func() bool {
+		_, err := os.Stat(r.path("stageprof.pb.gz"))
+		return err == nil
+	})
+	// Nobody has read the table yet, and the probes are taken off after it.
 	r.signal(t, syscall.SIGTERM)
+	until(t, "it has the signal", func() bool { return !pending(t, r.cmd.Process.Pid, syscall.SIGTERM) })
+	if _, err := io.CopyN(io.Discard, reader, 1); err != nil {
+		t.Error(err)
+	}
+	go io.Copy(io.Discard, reader)
 	r.wait(t, exitError)
 	if want := "the files are written, the table is not"; !strings.Contains(r.stderr.String(), want) {
 		t.Errorf("stderr %q does not say that %s", r.stderr.String(), want)
 	}
 	if n := differs(t, p.PID, "libcuda.so.1"); n != 0 {
 		t.Errorf("%d bytes of the driver's code are not what they were", n)
+	}
+}
+
+// fullPipe is a pipe that takes nothing more until it is read.
+func fullPipe(t *testing.T) (reader, writer *os.File) {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		writer.Close()
+		reader.Close()
+	})
+	size, err := unix.FcntlInt(writer.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	return reader, writer
+}
+
+// pending tells whether a process has yet to take a signal that it was sent.
+func pending(t *testing.T, pid int, signal syscall.Signal) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(status), "\nShdPnd:")
+	var signals uint64
+	if _, err := fmt.Sscanf(line, "%x", &signals); err != nil {
+		t.Fatal(err)
+	}
+	return signals&(1<<(signal-1)) != 0
+}
+
+// until waits for a condition that nothing announces.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for begin := time.Now(); !condition(); time.Sleep(time.Millisecond) {
+		if time.Since(begin) > simtest.Patience {
+			t.Fatalf("not after %v: %s", simtest.Patience, what)
+		}
 	}
 }
 

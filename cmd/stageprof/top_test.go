@@ -216,8 +216,12 @@ func TestTop(t *testing.T) {
 	term.press("p")
 	term.wantNot("paused")
 	term.until("other numbers", func(screen string) bool { return screen != paused })
+	term.until("two seconds", func(screen string) bool { return shownTime(screen, "recording for ") > 1 })
 	term.press("r")
-	term.want("all: 0:00")
+	term.until("less than all of the time", func(screen string) bool {
+		all := shownTime(screen, "all: ")
+		return all >= 0 && all < shownTime(screen, "recording for ")
+	})
 
 	term.tmux("resize-window", "-x", "40", "-y", "8")
 	term.want("too small", "40 × 8")
@@ -229,6 +233,16 @@ func TestTop(t *testing.T) {
 	if err := syscall.Kill(p.PID, 0); err != nil {
 		t.Errorf("the process is gone (%v)", err)
 	}
+}
+
+// shownTime is the time in seconds that stands behind a text on a screen.
+func shownTime(screen, before string) int {
+	_, after, found := strings.Cut(screen, before)
+	var minutes, seconds int
+	if n, _ := fmt.Sscanf(after, "%d:%d", &minutes, &seconds); !found || n != 2 {
+		return -1
+	}
+	return 60*minutes + seconds
 }
 
 // The last screen stays, and accounts for every call that the driver counted.
@@ -301,7 +315,7 @@ func TestTopErrorOnTheTerminal(t *testing.T) {
 
 func TestTopOnce(t *testing.T) {
 	p := startPipeline(t)
-	r := stageprof(t, topArgs(p, "--once")...)
+	r := stageprof(t, topArgs(p, "--once", "--interval", "2s")...)
 	if r.code != exitOK || r.stderr != "" {
 		t.Errorf("exit code %d, stderr %q; want %d and nothing", r.code, r.stderr, exitOK)
 	}
