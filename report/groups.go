@@ -16,6 +16,9 @@ func Groups(g *correlate.Groups) *View {
 
 // groupNotes say what the table does not, and what it can't.
 func groupNotes(g *correlate.Groups) (notes []string) {
+	if g.All.Count == 0 {
+		notes = append(notes, "The recording has no calls.")
+	}
 	if g.Left > 0 {
 		notes = append(notes, plural(uint64(g.Left), "more group")+": "+tallyText(&g.Rest))
 	}

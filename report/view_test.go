@@ -99,6 +99,16 @@ func TestGroupsJSON(t *testing.T) {
 }
 
 // What an estimate does not know is null, never 0.
+func TestGroupsOfNoCalls(t *testing.T) {
+	l := correlate.Build(recordingtest.New().Recording())
+	for _, by := range []string{"stage", "python", "region"} {
+		text := written(t, func(w io.Writer) error { return groupsBy(t, l, "", "cuda", 0, by).Text(w, 0) })
+		if !strings.Contains(text, "\nThe recording has no calls.\n") {
+			t.Errorf("by %s: %s", by, text)
+		}
+	}
+}
+
 func TestGroupsByPythonJSON(t *testing.T) {
 	v := groupsBy(t, correlate.Build(pythonRecording()), "", "cuda", 1, "python")
 	var d map[string]any

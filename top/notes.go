@@ -40,7 +40,7 @@ func (s *screen) noteLines() []line {
 	}
 	o := &total.Overhead
 	lines = append(lines, nil, styled(title, "COST OF STAGEPROF"))
-	lines = append(lines, wrapped(fmt.Sprintf("target: %s in all calls so far. %s", report.Duration(o.AddedNS), report.Printable(o.Calibration)), "  ", s.width)...)
+	lines = append(lines, wrapped(fmt.Sprintf("target: %s in all calls so far, by calibration: %s", report.Duration(o.AddedNS), report.Printable(o.Calibration)), "  ", s.width)...)
 	share := ""
 	if total.Window.Duration > 0 {
 		share = " (" + report.Percent(float64(max(o.AgentCPU, 0))/float64(total.Window.Duration)) + " of one core)"

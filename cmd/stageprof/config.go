@@ -72,21 +72,41 @@ func completeFlags(cmd *cobra.Command, formats ...string) {
 	if len(formats) == 0 {
 		formats = []string{formatText, formatJSON}
 	}
-	values := map[string][]string{
-		"format":        formats,
-		"by":            dimensionNames(),
-		"sort":          correlate.GroupColumnNames(),
-		"mechanism":     words(probe.Mechanisms()),
-		"stages-from":   agent.Sources(),
-		"regions":       agent.RegionSets(),
-		"python-stacks": words(agent.PythonStacksChoices()),
-		"probes":        append([]string{"default", "all"}, words(probe.Groups())...),
-	}
-	for name, choices := range values {
+	complete := func(name string, values cobra.CompletionFunc) {
 		if cmd.Flags().Lookup(name) != nil {
 			// It fails only for a flag that does not exist.
-			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+			_ = cmd.RegisterFlagCompletionFunc(name, values)
 		}
+	}
+	for name, choices := range map[string][]string{
+		"format":        formats,
+		"sort":          correlate.GroupColumnNames(),
+		"mechanism":     words(probe.Mechanisms()),
+		"python-stacks": words(agent.PythonStacksChoices()),
+	} {
+		complete(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	}
+	for name, choices := range map[string][]string{
+		"by":          dimensionNames(),
+		"stages-from": agent.Sources(),
+		"regions":     agent.RegionSets(),
+		"probes":      append([]string{"default", "all"}, words(probe.Groups())...),
+	} {
+		complete(name, listCompletions(choices))
+	}
+}
+
+// listCompletions are the values of a flag that takes a list: for the shell, what
+// stands before the last comma is part of the word.
+func listCompletions(choices []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, word string) (words []cobra.Completion, _ cobra.ShellCompDirective) {
+		listed := word[:strings.LastIndex(word, ",")+1]
+		for _, choice := range choices {
+			if !slices.Contains(strings.Split(listed, ","), choice) {
+				words = append(words, listed+choice)
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -46,9 +46,9 @@ func newMarkCmd() *cobra.Command {
 		Short: "Make stages of functions of a running Python program, without a restart",
 		Long: `Mark has the interpreter of a running program wrap functions in stages, as the
 marker package's decorator would have done in its source. It is the one command
-that changes the target. It needs CPython 3.14 or newer, whose own support for
-debuggers (PEP 768) it uses, and the marker package where the program can import
-it. Elsewhere it says why it can't, and changes nothing.
+that changes the target. It needs CPython 3.14, whose own support for debuggers
+(PEP 768) it uses, and the marker package where the program can import it.
+Elsewhere it says why it can't, and changes nothing.
 
 MODULE is one that the program has imported, such as __main__; QUALNAME leads
 through classes: train:Trainer.step. The stage has the qualified name. Names in

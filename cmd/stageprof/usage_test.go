@@ -171,11 +171,17 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("completion %s: exit code %d, %d bytes, stderr %q", shell, r.code, len(r.stdout), r.stderr)
 		}
 	}
-	for line, want := range map[string]string{"rec": "record\t", "record --for": "--format\t", "record --mechanism=p": "perf-event", "report --by=a": "attribution", "diff --format=m": "markdown"} {
+	for line, want := range map[string]string{
+		"rec": "record\t", "record --for": "--format\t", "record --mechanism=p": "perf-event", "report --by=a": "attribution",
+		"report --by=stage,g": "\nstage,gil\n", "record --probes=sync,": "sync,launch\n", "diff --format=m": "markdown",
+	} {
 		args := append([]string{"__complete"}, strings.Fields(line)...)
 		if r := stageprof(t, args...); !strings.Contains(r.stdout, want) {
 			t.Errorf("completing %q gave %q, want %q", line, r.stdout, want)
 		}
+	}
+	if r := stageprof(t, "__complete", "report", "--by=stage,"); strings.Contains(r.stdout, "stage,stage\n") {
+		t.Errorf("completing a list offers what is in it: %q", r.stdout)
 	}
 }
 
