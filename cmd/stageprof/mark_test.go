@@ -93,7 +93,7 @@ while not end.wait(0.001): pass
 `
 	p := simtest.Start(t, simtest.Command{Path: simtest.Python314(t), Args: []string{"-c", script}})
 	p.WaitLine("up")
-	cmd := command(t, "mark", "--pid", strconv.Itoa(p.PID), "--function", "__main__:forbid", "--timeout", "1s")
+	cmd := command(t, "mark", "--pid", strconv.Itoa(p.PID), "--function", "__main__:forbid", "--timeout", "5s")
 	wantTrouble(t, cmd, "took the request", "audit hook", "stderr")
 	if !strings.Contains(p.Stderr(), "not here") {
 		t.Errorf("the program's stderr is %q", p.Stderr())
