@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,30 +64,45 @@ func median(values []float64) float64 {
 }
 
 // readings are the values of the gauges over time.
-type readings map[string][]float64
+type readings struct {
+	mu sync.Mutex
+	of map[string][]float64 // by metric
+}
 
 // add takes up a scrape. A gauge can be absent: there is no target now.
-func (r readings) add(scrape string) {
+func (r *readings) add(scrape string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for line := range strings.Lines(scrape) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if v, err := strconv.ParseFloat(value, 64); err == nil && slices.ContainsFunc(gauges, func(g gauge) bool { return g.metric == name }) {
-			r[name] = append(r[name], v)
+			r.of[name] = append(r.of[name], v)
 		}
 	}
 }
 
+// quarters is how many parts of the time are compared.
+const quarters = 4
+
+// enough tells whether every quarter has a reading of every gauge.
+func (r *readings) enough() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(gauges, func(g gauge) bool { return len(r.of[g.metric]) < quarters })
+}
+
 // judge compares the last quarter with the second: the first is a beginning.
-func (r readings) judge(t *testing.T, judged bool) {
+func (r *readings) judge(t *testing.T, judged bool) {
 	t.Helper()
 	for _, g := range gauges {
-		values := r[g.metric]
-		if len(values) < 4 {
+		values := r.of[g.metric]
+		if len(values) < quarters {
 			t.Errorf("%d readings of %s", len(values), g.metric)
 			continue
 		}
-		var of [4]float64
+		var of [quarters]float64
 		for i := range of {
-			of[i] = g.ofTime(values[i*len(values)/4:(i+1)*len(values)/4]) / g.unit
+			of[i] = g.ofTime(values[i*len(values)/quarters:(i+1)*len(values)/quarters]) / g.unit
 		}
 		t.Logf("%.1f, %.1f, %.1f, %.1f %s by quarters, at most %.1f", of[0], of[1], of[2], of[3], g.what, slices.Max(values)/g.unit)
 		if most := of[1]*(1+g.percent/100) + g.more; judged && of[3] > most {
@@ -163,6 +179,9 @@ func minus(now, before simtest.Counts) simtest.Counts {
 	return since
 }
 
+// killedEvery is how often a training is killed: every third time.
+const killedEvery = 3
+
 // Serve follows a training that is started again and again, every third time
 // because it was killed, while it is scraped, watched and profiled, and sends its
 // profiles on. All counts are those of the driver, everywhere, and nothing grows.
@@ -181,17 +200,21 @@ func TestServeSoakTraining(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	used, values := make(chan error, 1), readings{}
+	used, values := make(chan error, 1), &readings{of: map[string][]float64{}}
 	go func() { used <- s.use(ctx, values.add) }()
 	begin := time.Now()
-	for n := 1; time.Since(begin) < total; n++ {
+	// Where everything takes long, it takes more time until there is something to compare.
+	more := func(n int) bool {
+		return n <= killedEvery || !values.enough() && time.Since(begin) < total+simtest.Patience
+	}
+	for n := 1; time.Since(begin) < total || more(n); n++ {
 		ready := filepath.Join(dir, fmt.Sprint("go", n))
 		p := training(t, ready, round)
 		s.await("stageprof_targets_total", float64(n))
 		s.await(up, 1)
 		before := s.counts()
 		release(t, ready)
-		if n%3 == 0 {
+		if n%killedEvery == 0 {
 			time.Sleep(round / 2) // somewhere in its work
 			p.Kill()
 			s.await(up, 0)
