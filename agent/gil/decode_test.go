@@ -16,6 +16,7 @@ var getterCode = []struct {
 }{
 	{"local exec, CET", "f30f1efa 64488b0425e8ffffff c3", access{disp: -24}},
 	{"local exec, checked", "f30f1efa 64488b0425e0ffffff 4885c0 0f842333e8ff c3", access{disp: -32}},
+	{"local exec, the rest elsewhere (BOLT)", "64488b0425f8ffffff 4885c0 0f8402a12c00 c3", access{disp: -8}},
 	{"local exec through a register", "64488b042500000000 488d80f0ffffff 488b00 c3", access{disp: -16}},
 	{"local exec through another register", "55 4889e5 64488b0c2500000000 488b81f8ffffff 5d c3", access{disp: -8}},
 	{"local exec, negative index", "48c7c1e8ffffff 64488b01 c3", access{disp: -24}},

@@ -33,6 +33,8 @@
 //
 //   - Stripped files and files that were replaced on disk work: only exported symbols, section
 //     headers (optional) and the target's memory are used.
+//   - So do files whose code was rearranged after linking (BOLT): a function that is decoded is
+//     found by its exported symbol, and followed no further than its first branch.
 //   - Sub-interpreters with a lock of their own (3.12 and newer): held means that the thread holds
 //     the lock of the interpreter that it is running. Waiting for such a lock is not told from
 //     waiting for anything else.

@@ -60,11 +60,12 @@ func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 	var found []interpreter
 	glibc := false
 	for _, mapped := range groupByFile(mappings) {
-		base := filepath.Base(mapped[0].Path)
+		path := mapped.code[0].Path
+		base := filepath.Base(path)
 		glibc = glibc || base == "libc.so.6" || strings.HasPrefix(base, "libc-2.") // up to 2.33
 		in, err := f.inspect(mapped)
 		if err != nil && strings.Contains(base, "python") {
-			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", mapped[0].Path, err))
+			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", path, err))
 		}
 		found = append(found, in...)
 	}
@@ -74,13 +75,16 @@ func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 	return found
 }
 
+// mappedFile holds the mappings of one file that has code in memory.
+type mappedFile struct{ code, data []target.Mapping }
+
 // groupByFile collects the mappings of each file that has code in memory.
-func groupByFile(mappings []target.Mapping) [][]target.Mapping {
+func groupByFile(mappings []target.Mapping) []mappedFile {
 	type identity struct{ dev, inode uint64 }
 	index := make(map[identity]int)
-	var groups [][]target.Mapping
+	var groups []mappedFile
 	for _, m := range mappings {
-		if !m.Exec || m.Inode == 0 || strings.HasPrefix(m.Path, "/dev/") {
+		if m.Inode == 0 || strings.HasPrefix(m.Path, "/dev/") {
 			continue
 		}
 		id := identity{m.Dev, m.Inode}
@@ -88,16 +92,20 @@ func groupByFile(mappings []target.Mapping) [][]target.Mapping {
 		if !known {
 			i = len(groups)
 			index[id] = i
-			groups = append(groups, nil)
+			groups = append(groups, mappedFile{})
 		}
-		groups[i] = append(groups[i], m)
+		if m.Exec {
+			groups[i].code = append(groups[i].code, m)
+		} else {
+			groups[i].data = append(groups[i].data, m)
+		}
 	}
-	return groups
+	return slices.DeleteFunc(groups, func(g mappedFile) bool { return len(g.code) == 0 })
 }
 
 // inspect returns the copies of Python that the mappings of one file make.
-func (f *finder) inspect(mapped []target.Mapping) ([]interpreter, error) {
-	opened, err := f.process.OpenMapped(mapped[0])
+func (f *finder) inspect(mapped mappedFile) ([]interpreter, error) {
+	opened, err := f.process.OpenMapped(mapped.code[0])
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +120,7 @@ func (f *finder) inspect(mapped []target.Mapping) ([]interpreter, error) {
 	f.opened = append(f.opened, opened)
 	var copies []interpreter
 	for _, bias := range biases(file, mapped) {
-		in := interpreter{kind: what, path: mapped[0].Path, file: file, bias: bias}
+		in := interpreter{kind: what, path: mapped.code[0].Path, file: file, bias: bias}
 		if what == cpython {
 			in.runtime, in.size = runtime.Value+bias, runtime.Size
 		}
@@ -122,12 +130,22 @@ func (f *finder) inspect(mapped []target.Mapping) ([]interpreter, error) {
 }
 
 // biases returns, for each copy of the file in memory, the difference between addresses there and in
-// the file. Only code counts: a page of the file may be mapped once as code and once as data.
-func biases(file *elfsym.File, mapped []target.Mapping) []uint64 {
+// the file. A copy has its code and its data at one distance. Code alone is none: libffi, which some
+// builds of Python contain, maps a page of its code once more for the functions that ctypes makes. Nor
+// is data alone: a page of the file may be mapped once as code and once as data.
+func biases(file *elfsym.File, mapped mappedFile) []uint64 {
+	data := distances(file, elf.PF_W, mapped.data)
+	return slices.DeleteFunc(distances(file, elf.PF_X, mapped.code), func(bias uint64) bool {
+		return !slices.Contains(data, bias)
+	})
+}
+
+// distances returns those at which the mappings put the file's segments that have a flag.
+func distances(file *elfsym.File, flag elf.ProgFlag, mapped []target.Mapping) []uint64 {
 	var all []uint64
 	for _, m := range mapped {
 		for _, s := range file.Segments() {
-			if s.Type != elf.PT_LOAD || s.Flags&elf.PF_X == 0 {
+			if s.Type != elf.PT_LOAD || s.Flags&flag == 0 {
 				continue
 			}
 			if first := s.Offset &^ (page - 1); m.Offset < first || m.Offset >= s.Offset+s.Filesz {

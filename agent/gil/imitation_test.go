@@ -215,6 +215,31 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// A page of the interpreter's code that is mapped once more is not another interpreter.
+func TestCodeMappedAgain(t *testing.T) {
+	late := build(t, "imitate", "gcc", "-O2", "-o", "OUT", "imitate.c", "-pthread", "-ldl")
+	library := build(t, "imitation.so", "gcc", "-O2", "-shared", "-fPIC", "-o", "OUT", "imitation.c")
+	w := startWorkers(t, late, nil, "4", library)
+	want := detect(t, w.process)
+	if want.Method != ThreadLocal {
+		t.Fatalf("the plan is %+v", want)
+	}
+	for _, first := range []uint64{page, 1 << 46} {
+		again := func(all []target.Mapping) ([]target.Mapping, error) {
+			i := slices.IndexFunc(all, func(m target.Mapping) bool { return m.Exec && m.Path == library })
+			code := all[i]
+			code.Start, code.End = first, first+page
+			if first < all[0].Start {
+				return append([]target.Mapping{code}, all...), nil
+			}
+			return append(all, code), nil
+		}
+		if plan := detect(t, mappingsOf{w.process, again}); plan != want {
+			t.Errorf("with a page at %#x the plan is %+v, want %+v", first, plan, want)
+		}
+	}
+}
+
 // The vector of blocks is laid out as glibc does.
 func TestOnlyGlibcHasTheVector(t *testing.T) {
 	late := build(t, "imitate", "gcc", "-O2", "-o", "OUT", "imitate.c", "-pthread", "-ldl")
