@@ -27,17 +27,18 @@ type libpython struct {
 const describeLibpython = `
 import json, os, sys, sysconfig
 var = lambda name: sysconfig.get_config_var(name) or ""
-path = os.path.join(var("LIBDIR"), var("INSTSONAME"))
+folders = [var("LIBDIR"), os.path.join(sys.prefix, "lib")]  # a relocatable build names the one it was built for
+libraries = [p for p in (os.path.join(f, var("INSTSONAME")) for f in folders) if ".so" in p and os.path.exists(p)]
 foreign = os.path.basename(os.path.realpath("/proc/self/exe")).startswith("ld-")  # another C library
 print(json.dumps({
-    "Library": path if not foreign and ".so" in path and os.path.exists(path) else "",
+    "Library": libraries[0] if libraries and not foreign else "",
     "Home": sys.prefix,
     "Minor": sys.version_info[1],
     "Free": bool(var("Py_GIL_DISABLED")),
 }))
 `
 
-// libpythons returns those of the interpreters on this machine.
+// libpythons returns those of the interpreters on this machine, each once.
 func libpythons(t *testing.T) []libpython {
 	t.Helper()
 	var found []libpython
@@ -50,7 +51,7 @@ func libpythons(t *testing.T) []libpython {
 		if err := json.Unmarshal(out, &p); err != nil {
 			t.Fatalf("%q describes itself as %q: %v", path, out, err)
 		}
-		if p.Library != "" {
+		if p.Library != "" && !slices.Contains(found, p) {
 			found = append(found, p)
 		}
 	}

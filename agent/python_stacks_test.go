@@ -156,6 +156,19 @@ func TestPythonStacksEqualTruth(t *testing.T) {
 	}
 }
 
+// What runs for long is read as what runs once, also where Python compiles it.
+func TestPythonStacksOfHotCode(t *testing.T) {
+	for _, python := range interpreters(t) {
+		t.Run(python, func(t *testing.T) {
+			got, want := recordSites(t, python, agent.PythonStacksAll, 5000, "hot")
+			if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
+				t.Errorf("stacks differ from Python's own:\n%s", diff)
+			}
+			expectNoLosses(t, got)
+		})
+	}
+}
+
 // Functions that are made and thrown away leave their memory to the next one.
 // What is shown of them was really there, line by line; the rest is a loss.
 func TestPythonStacksOfRemadeCode(t *testing.T) {

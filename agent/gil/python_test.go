@@ -21,19 +21,19 @@ type python struct {
 	Major, Minor   int
 	FreeThreaded   bool
 	Prefix         string
-	Executable     string // the program that Path starts
-	Library        string // the shared libpython, "" if there is none that loads here
-	Shared         bool   // Path uses it
-	Foreign        bool   // Path has another C library than this machine
-	Config         string // folder with the static library's parts
-	Include        string
+	Executable     string   // the program that Path starts
+	Library        string   // the shared libpython, "" if there is none that loads here
+	Shared         bool     // Path uses it
+	Foreign        bool     // Path has another C library than this machine
+	Config         string   // folder with the static library and its parts, "" if it has none
 	Link           []string // flags to link the static library
 }
 
 const describePython = `
 import json, os, platform, sys, sysconfig
 var = lambda name: sysconfig.get_config_var(name) or ""
-path = os.path.join(var("LIBDIR"), var("INSTSONAME"))
+folders = [var("LIBDIR"), os.path.join(sys.prefix, "lib")]  # a relocatable build names the one it was built for
+libraries = [p for p in (os.path.join(f, var("INSTSONAME")) for f in folders) if ".so" in p and os.path.exists(p)]
 foreign = os.path.basename(os.path.realpath("/proc/self/exe")).startswith("ld-")
 print(json.dumps({
     "Implementation": platform.python_implementation(),
@@ -43,11 +43,10 @@ print(json.dumps({
     "FreeThreaded": bool(var("Py_GIL_DISABLED")),
     "Prefix": sys.prefix,
     "Foreign": foreign,
-    "Library": path if not foreign and ".so" in path and os.path.exists(path) else "",
+    "Library": libraries[0] if libraries and not foreign else "",
     "Executable": os.path.realpath("/proc/self/exe"),
     "Shared": "libpython" in open("/proc/self/maps").read(),
-    "Config": var("LIBPL"),
-    "Include": sysconfig.get_paths()["include"],
+    "Config": var("LIBPL") if os.path.exists(os.path.join(var("LIBPL"), var("LIBRARY"))) else "",
     "Link": (var("LIBS") + " " + var("SYSLIBS") + " -lm -lpthread -ldl -lutil").split(),
 }))
 `
@@ -258,7 +257,7 @@ func hasSymbols(t *testing.T, path string) bool {
 // version away.
 func TestStatic(t *testing.T) {
 	eachPython(t, func(t *testing.T, py python) {
-		if !py.Shared || py.Foreign {
+		if !py.Shared || py.Foreign || py.Config == "" {
 			return // TestInstalled and TestStripped had a static one
 		}
 		static := py.linkStatic(t, "interpreter", "-Wl,-export-dynamic", filepath.Join(py.Config, "python.o"))
@@ -283,7 +282,7 @@ func (py python) linkStatic(t *testing.T, name string, args ...string) string {
 	if err != nil || len(libraries) != 1 {
 		t.Fatalf("static libraries in %q: %q (%v)", py.Config, libraries, err)
 	}
-	args = append([]string{"-o", "OUT", "-I" + py.Include}, args...)
+	args = append([]string{"-o", "OUT"}, args...)
 	args = append(args, "-Wl,--whole-archive", libraries[0], "-Wl,--no-whole-archive")
 	return build(t, name, "gcc", append(args, py.Link...)...)
 }
@@ -306,7 +305,7 @@ func TestLoadedLate(t *testing.T) {
 		if py.Library == "" {
 			return
 		}
-		embed := build(t, "embed", "gcc", "-o", "OUT", "-I"+py.Include, "embed.c", "-pthread", "-ldl")
+		embed := build(t, "embed", "gcc", "-o", "OUT", "embed.c", "-pthread", "-ldl")
 		for _, mode := range []string{"main", "sub"} {
 			args := append([]string{"4", mode, py.Library}, libraries...)
 			w := startWorkers(t, embed, []string{"PYTHONHOME=" + py.Prefix, "PYTHON_GIL=1"}, args...)
@@ -327,7 +326,7 @@ func TestLoadedLate(t *testing.T) {
 // file, from 3.10 on, only _PyRuntime is found, by its section.
 func TestNotExported(t *testing.T) {
 	eachPython(t, func(t *testing.T, py python) {
-		if !py.Shared || py.Foreign {
+		if !py.Shared || py.Foreign || py.Config == "" {
 			return
 		}
 		environ := []string{"PYTHONHOME=" + py.Prefix, "PYTHON_GIL=1"}

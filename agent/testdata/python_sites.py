@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the driver from many kinds of Python code, and notes who called, by Python's own account.
 
-    python_sites.py DRIVER ROUNDS TRUTH [sites|stops|remade|natives|forks] [PROGRAM]
+    python_sites.py DRIVER ROUNDS TRUTH [sites|stops|hot|remade|natives|forks] [PROGRAM]
 
 "stops" is "sites" on one thread, which waits for a line of standard input in the first call from
 each stack. When its standard input ends it exits, or executes PROGRAM.
@@ -248,6 +248,23 @@ def sites():
 
 
 stops = sites
+
+
+def hot():
+    """A loop that is compiled to machine code where Python has a compiler (JIT) that is on."""
+    def inner():
+        count(number)
+
+    jit, in_machine_code = getattr(sys, "_jit", None), 0
+    for i in range(rounds):
+        version(number)
+        inner()
+        if i % 2:
+            query(None)
+        if jit:
+            in_machine_code += jit.is_active()
+    if jit and jit.is_enabled() and not in_machine_code:
+        raise SystemExit("the loop was not compiled")
 
 
 def remade():

@@ -5,18 +5,43 @@
 // interpreter is loaded by dlopen, after the LIBs; without, it is linked in.
 #include "workers.h"
 
-#include <Python.h>
 #include <dlfcn.h>
 #include <string.h>
 
+// What is called of CPython's, declared here because not every build comes with its headers.
+typedef struct thread_state PyThreadState;
+
+typedef struct {
+    int use_main_obmalloc, allow_fork, allow_exec, allow_threads, allow_daemon_threads;
+    int check_multi_interp_extensions, gil;
+} PyInterpreterConfig;
+enum { OWN_GIL = 2 };
+
+typedef struct {
+    int type;
+    const char *function, *message;
+    int exit_code;
+} PyStatus;
+
+void Py_InitializeEx(int handlers);
+int PyGILState_Ensure(void);
+PyThreadState *PyEval_SaveThread(void);
+void PyEval_RestoreThread(PyThreadState *ts);
+PyThreadState *Py_NewInterpreter(void);
+// From 3.12 on.
+__attribute__((weak)) PyStatus Py_NewInterpreterFromConfig(PyThreadState **ts,
+                                                           const PyInterpreterConfig *config);
+
 #ifdef LINKED
 #define FUNCTION(name) name
+#define EXISTS(name) (name != NULL)
 static void load(const char *path) {
     check(path == NULL, "linked: no library");
 }
 #else
 static void *libpython;
 #define FUNCTION(name) ((__typeof__(&name))find(#name))
+#define EXISTS(name) (dlsym(libpython, #name) != NULL)
 static void *find(const char *name) {
     void *symbol = dlsym(libpython, name);
     check(symbol != NULL, name);
@@ -32,18 +57,14 @@ static int sub;
 static PyThreadState *state[64];
 
 static PyThreadState *new_interpreter(void) {
-#if PY_VERSION_HEX >= 0x030c0000
+    if (!EXISTS(Py_NewInterpreterFromConfig)) {
+        return FUNCTION(Py_NewInterpreter)();
+    }
     PyThreadState *ts = NULL;
-    PyInterpreterConfig config = {
-        .check_multi_interp_extensions = 1,
-        .gil = PyInterpreterConfig_OWN_GIL,
-    };
+    PyInterpreterConfig config = {.check_multi_interp_extensions = 1, .gil = OWN_GIL};
     PyStatus status = FUNCTION(Py_NewInterpreterFromConfig)(&ts, &config);
-    check(!FUNCTION(PyStatus_Exception)(status), "Py_NewInterpreterFromConfig");
+    check(status.type == 0, "Py_NewInterpreterFromConfig");
     return ts;
-#else
-    return FUNCTION(Py_NewInterpreter)();
-#endif
 }
 
 static void prepare(long k) {
