@@ -82,7 +82,7 @@ test-torch: all ## attach to stock PyTorch and compare with the driver's truth
 	@scripts/test-torch.sh
 
 .PHONY: test-pythons
-test-pythons: all ## the tests of Python on more interpreters (a 210 MB download and two builds, kept)
+test-pythons: all ## the tests of Python on more interpreters (a 470 MB download and two builds, kept)
 	$(NEED) g++ clang
 	@scripts/test-pythons.sh
 
