@@ -53,6 +53,7 @@ papers() {
     "$work/host" completion zsh >"$1/completions/_stageprof"
     "$work/host" completion fish >"$1/completions/stageprof.fish"
     cp -r README.md LICENSE LICENSES docs deploy "$1"
+    rm "$1"/docs/*_test.go
 }
 
 # archive NAME: packs that directory of $work, every file as of the commit.
