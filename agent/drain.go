@@ -59,6 +59,11 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 		return nil, err
 	}
 	d := drain{Session: s, windowEnd: windowEnd, r: s.header(end, windowEnd), states: states, complete: dumpErr == nil, unseeded: unseeded}
+	if s.skips && d.complete {
+		if err := d.awaitEnds(endPatience); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.objects.ProcessStages.Lookup(uint32(0), &d.shared); err != nil {
 		return nil, fmt.Errorf("reading the process's stages: %w", err)
 	}

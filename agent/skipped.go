@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"time"
 
 	"stageprof/bpf"
 
@@ -15,7 +16,8 @@ import (
 //   - the begins and ends of threads have two programs each, one of which may be
 //     skipped. Threads for which both were are counted: the kernel side knows of those
 //     that it has not seen begin, and those that end unseen are gone without a word;
-//   - the name of a thread can be an earlier one.
+//   - the name of a thread can be an earlier one;
+//   - a thread may not be through with its own end when the window is over.
 //
 // Switches and wake-ups are never skipped: these tracepoints are passed with the
 // scheduler's lock held, where nobody is preempted.
@@ -28,6 +30,24 @@ func kernelSkips() (bool, error) {
 		return false, fmt.Errorf("asking for the kernel's version: %w", err)
 	}
 	return version >= firstThatSkips, nil
+}
+
+// endPatience is how long a preempted thread can take to be through with its end, with
+// room for a busy machine. Only if the kernel has skipped one it is used up.
+const endPatience = 200 * time.Millisecond
+
+// awaitEnds waits until no end is unseen, or for so long: a thread that was preempted
+// while its end is noted is neither there any more nor known to have ended, and what
+// it had open is in no row yet.
+func (d *drain) awaitEnds(patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if err := d.readThreads(); err != nil {
+			return err
+		}
+		if d.unseenEnds() == 0 || time.Now().After(deadline) {
+			return nil
+		}
+	}
 }
 
 // unseenEnds is how many threads are gone without their end having been seen.
