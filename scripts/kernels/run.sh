@@ -122,7 +122,7 @@ verdict() {
     echo "$passed passed, $failed failed; $(grep -q 'not in this kernel' "$log" && echo perf events || echo multi-uprobe links and perf events);" \
         "markers $(grep -q 'ok *announced markers' "$log" && echo announced || echo probed);" \
         "a call costs $(costs "$log")"
-    grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+    grep -q '^== record 0' "$log" && grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
 package_lists
