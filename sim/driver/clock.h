@@ -20,12 +20,21 @@ static inline void raise_to(uint64_t *time, uint64_t value) {
         ;
 }
 
+// Says that the thread spins.
+static inline void cpu_relax(void) {
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
 // Host time that a call costs: spent running.
 static inline void spend_ns(uint64_t ns) {
     if (!ns)
         return;
     for (uint64_t end = now_ns() + ns; now_ns() < end;)
-        __builtin_ia32_pause();
+        cpu_relax();
 }
 
 #endif

@@ -14,14 +14,14 @@ $(OBJ)/driver/%.o: driver/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -fvisibility=hidden -c $< -o $@
 
-$(OBJ)/driver/dispatch.o: driver/dispatch.S
+$(OBJ)/driver/dispatch.o: driver/dispatch_$(MACHINE).S
 	@mkdir -p $(@D)
 	$(CC) -c $< -o $@
 
 # entry_tables,NAME,OPTIONS: what gen.py writes for one set of exports and shape of entries.
 define entry_tables
 $(OBJ)/entries/$(1)/exports.map: $(DRIVER_TABLES)
-	$(PYTHON) driver/gen.py $$(@D) $(2)
+	$(PYTHON) driver/gen.py $$(@D) --machine $(MACHINE) $(2)
 
 $(OBJ)/entries/$(1)/entries.o: $(OBJ)/entries/$(1)/exports.map
 	$(CC) -c $$(@D)/entries.S -o $$@

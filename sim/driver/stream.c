@@ -173,7 +173,7 @@ static void relax(unsigned sched) {
     if (sched == CU_CTX_SCHED_YIELD)
         sched_yield();
     else
-        __builtin_ia32_pause();
+        cpu_relax();
 }
 
 void stream_wait(const struct stream_point *p, unsigned sched) {

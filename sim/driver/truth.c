@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting: dispatch.S calls simcuda_enter before a behaviour and simcuda_leave after it.
+// Counting: dispatch_*.S calls simcuda_enter before a behaviour and simcuda_leave after it.
 #include "truth.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct entered {
     struct thread *thread;
 };
 
-// Names for dispatch.S.
+// Names for dispatch_*.S.
 struct entered simcuda_enter(unsigned symbol, uintptr_t sp);
 CUresult simcuda_leave(struct thread *t, CUresult result, uintptr_t sp);
 CONTROL void simcuda_tag(const char *tag);

@@ -244,6 +244,11 @@ static void provide_page(void) {
     CHECK(ioctl(faults.fd, UFFDIO_COPY, &copy));
 }
 
+#ifndef SYS_poll // where there are only the newer ones, the C library makes these calls
+#define SYS_poll SYS_ppoll
+#define SYS_epoll_wait SYS_epoll_pwait
+#endif
+
 static const struct waiting waitings[] = {
     {"condition", SYS_futex, wait_condition, signal_condition},
     {"poll", SYS_poll, wait_poll, send_byte},

@@ -3,8 +3,10 @@
 TESTER_SOURCES := $(filter-out testers/tester.c testers/streams.c testers/pythons.c,$(wildcard testers/*.c))
 TESTERS := $(TESTER_SOURCES:testers/%.c=$(OUT)/testers/%)
 
-testers: $(TESTERS) $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
+testers: programs $(OUT)/testers/calls-static $(OUT)/testers/libcallers.so $(OUT)/testers/libnvtx.so $(OUT)/testers/libusdt.so \
 		$(OUT)/testers/libfunctions.so $(OUT)/testers/libc10_cuda.so $(OUT)/testers/libcudnn.so.9 $(OUT)/testers/libnccl.so.2
+
+programs: $(TESTERS)
 
 $(OBJ)/testers/%.o: testers/%.c
 	@mkdir -p $(@D)
