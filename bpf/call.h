@@ -58,17 +58,45 @@ static __always_inline u64 call_size(struct pt_regs *ctx, u64 cookie)
  * one at the same place that the recorded one has jumped to; unless that frame
  * is gone: then its return address is no longer the kernel's.
  */
-static __always_inline bool call_is_nested(struct task_struct *task, struct thread_state *state,
-                                           u64 sp)
-{
 #if defined(__TARGET_ARCH_x86)
+static __always_inline bool call_is_nested(struct pt_regs *ctx, struct task_struct *task,
+                                           struct thread_state *state, u64 sp)
+{
     u64 word;
 
     return sp <= state->sp && (read_user_u64(&word, state->sp) || word == return_trampoline(task));
-#else
-    return sp < state->sp;
-#endif
 }
+#else
+#define FRAME_RECORDS 32
+/* Above are the bits in which a return address may be signed. */
+#define ADDRESS_BITS ((1ULL << 48) - 1)
+
+/* Return addresses come in a register. A function that calls others keeps its own
+ * in a record, which the frame pointer leads to, and that to the next one. A chain
+ * that leads nowhere says nothing: nested. */
+static __always_inline bool call_is_nested(struct pt_regs *ctx, struct task_struct *task,
+                                           struct thread_state *state, u64 sp)
+{
+    struct {
+        u64 next, back;
+    } record = {PT_REGS_FP(ctx), PT_REGS_RET(ctx)};
+    u64 trampoline = return_trampoline(task);
+
+    if (sp > state->sp)
+        return false;
+    for (int i = 0; i < FRAME_RECORDS; i++) {
+        u64 at = record.next;
+
+        if ((record.back & ADDRESS_BITS) == trampoline)
+            return true;
+        if (at >= state->sp)
+            return false;
+        if (bpf_probe_read_user(&record, sizeof(record), (void *)at) || record.next <= at)
+            return true;
+    }
+    return true;
+}
+#endif
 
 /* The call was left without return; when, nobody knows: it gets the time up to now. */
 __noinline int call_drop(struct thread_state *state)
@@ -103,7 +131,7 @@ static __always_inline void call_enter(struct pt_regs *ctx)
     }
     frames_heal(task, state, sp);
     if (state->sp) {
-        if (call_is_nested(task, state, sp)) {
+        if (call_is_nested(ctx, task, state, sp)) {
             if (metered)
                 count(COUNT_IDLE);
             return;
