@@ -160,7 +160,7 @@ func (c *child) attach(objects *bpf.ProbeObjects, mechanism probe.Mechanism, fil
 	}
 	var points []probe.Point
 	for _, i := range wanted {
-		points = append(points, probe.Point{Offset: uint64(i*stubAlign) + stubs[i].skip, Cookie: uint64(i)})
+		points = append(points, probe.Point{Offset: stubAt(i) + stubs[i].skip, Cookie: uint64(i)})
 	}
 	links := &probe.Links{}
 	returns, err := attacher.Return(c.path(), objects.DriverReturn, points)

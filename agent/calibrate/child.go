@@ -67,7 +67,7 @@ func stubFile() (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	for i, code := range stubCode() {
-		if _, err := file.WriteAt(code, int64(i*stubAlign)); err != nil {
+		if _, err := file.WriteAt(code, int64(stubAt(i))); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 	}
@@ -87,12 +87,16 @@ func stubCode() [][]byte {
 	return code
 }
 
+// stubAt is where a stub begins. None does at 0: an offset of 0 stands for the place
+// of a symbol, which this file has not.
+func stubAt(i int) uint64 { return uint64(i+1) * stubAlign }
+
 // path names the stubs' memory for attaching probes.
 func (c *child) path() string { return fmt.Sprintf("/proc/self/fd/%d", c.code.Fd()) }
 
 // call lets the child call stub i n times and returns the nanoseconds per call.
 func (c *child) call(i, n int) (float64, error) {
-	if _, err := fmt.Fprintln(c.in, i*stubAlign, n); err != nil {
+	if _, err := fmt.Fprintln(c.in, stubAt(i), n); err != nil {
 		return 0, fmt.Errorf("asking the calibration's child: %w", err)
 	}
 	var elapsed int64

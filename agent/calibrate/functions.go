@@ -69,7 +69,7 @@ func (c *child) attachFunctions(objects *bpf.ProbeObjects, mechanism probe.Mecha
 	}
 	var entries, exits []probe.Point
 	for i, s := range functionStubs {
-		at := uint64((len(stubs) + i) * stubAlign)
+		at := stubAt(len(stubs) + i)
 		cookie := uint64(i) | uint64(bpf.ProbeRoleROLE_REGION)<<16
 		entries = append(entries, probe.Point{Offset: at, Cookie: cookie})
 		exits = append(exits, probe.Point{Offset: at + s.exit, Cookie: cookie})

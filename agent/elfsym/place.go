@@ -17,7 +17,8 @@ const (
 	Nop
 	// Push of a register is emulated.
 	Push
-	// Jump is a relative jmp, jcc or call and is emulated.
+	// Jump is a relative jmp, jcc or call and is emulated; on arm64 also what else is relative to the
+	// program counter, and branches to registers.
 	Jump
 )
 
