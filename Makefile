@@ -87,8 +87,8 @@ test-pythons: all ## the tests of Python on more interpreters (a 470 MB download
 	@scripts/test-pythons.sh
 
 .PHONY: test-kernels
-test-kernels: all ## the end-to-end tests on other kernels, emulated; KERNELS='6.1 6.12'
-	$(NEED) qemu busybox cpio
+test-kernels: all ## the end-to-end tests on other kernels, emulated; KERNELS='6.1 arm64/6.12'
+	$(NEED) qemu qemu-arm busybox cpio aarch64-linux-gnu-gcc
 	@scripts/kernels/run.sh $(KERNELS)
 
 .PHONY: dist

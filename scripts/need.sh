@@ -34,6 +34,7 @@ program() {
     case $1 in
     llvm) echo llvm-strip ;;
     qemu) echo qemu-system-x86_64 ;;
+    qemu-arm) echo qemu-system-aarch64 ;;
     *) echo "$1" ;;
     esac
 }
@@ -51,6 +52,7 @@ packages() {
     unshare) echo util-linux ;;
     systemd-analyze) echo systemd ;;
     qemu) echo qemu-system-x86 ;;
+    qemu-arm) echo qemu-system-arm ;;
     busybox) echo busybox-static ;;
     browser) echo chromium-headless-shell ;;
     aarch64-linux-gnu-gcc) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [VERSION...]: runs the end-to-end tests on Debian's kernels of these
-# versions (default: 5.10, too old, 6.1, 6.12 and the newest), each in a machine
-# that QEMU emulates. Nothing is installed on this machine but QEMU; kernels are
-# kept in build/kernels.
+# run.sh [[arm64/]VERSION...]: runs the end-to-end tests on Debian's kernels of
+# these versions (default: 5.10, too old, 6.1, 6.12 and the newest, and two for
+# arm64), each in a machine that QEMU emulates. Nothing is installed on this
+# machine but QEMU and a compiler for arm64; kernels are kept in build/kernels.
 #
 # A kernel passes if every test does, or, where stageprof says that the kernel
 # is too old, if `doctor` says so with exit status 1 and the missing feature.
@@ -16,22 +16,28 @@ readonly SUITES='bullseye bookworm bookworm-backports trixie trixie-backports si
 # What runs everywhere; where there are multi-uprobe links, more.
 readonly TESTS='^TestKernel$'
 readonly MINUTES=${MINUTES:-30}
+readonly ARM64_CC=aarch64-linux-gnu-gcc
 
-[ "$(uname -m)" = x86_64 ] || { echo "test-kernels: emulates x86-64 machines on x86-64 only" >&2; exit 1; }
-mkdir -p "$HOME_DIR"/{lists,cache,logs}
+[ "$(uname -m)" = x86_64 ] || { echo "test-kernels: emulates machines on x86-64 only" >&2; exit 1; }
+mkdir -p "$HOME_DIR/logs"
 
+# The emulated machine is $MACHINE, in the words of Debian and Go, in what follows.
+
+# apt COMMAND...: for that machine, apart from what this one has installed.
 apt() {
     local command=$1
     shift
-    "apt-$command" -qq -o APT::Sandbox::User=root \
+    "apt-$command" -qq -o APT::Sandbox::User=root -o Dir::State::status=/dev/null \
+        -o "APT::Architecture=$MACHINE" -o "APT::Architectures=$MACHINE" \
         -o "Dir::Etc::SourceList=$HOME_DIR/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o "Dir::State::Lists=$HOME_DIR/lists" -o "Dir::Cache=$HOME_DIR/cache" "$@"
+        -o "Dir::State::Lists=$HOME_DIR/$MACHINE/lists" -o "Dir::Cache=$HOME_DIR/$MACHINE/cache" "$@"
 }
 
 # package_lists: the distribution's releases, by this machine's own source of
 # packages. A release that the source has no longer is left out.
 package_lists() {
     local site suite
+    mkdir -p "$HOME_DIR/$MACHINE"/{lists,cache}
     site=$(apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
     [ -n "$site" ] || { echo "test-kernels: this machine has no Debian package source" >&2; exit 1; }
     for suite in $SUITES; do
@@ -42,7 +48,7 @@ package_lists() {
 
 # kernel_package VERSION: the newest package with a kernel of that version.
 kernel_package() {
-    local pattern='^linux-image-[0-9][^ ]*-cloud-amd64$'
+    local pattern="^linux-image-[0-9][^ ]*-cloud-$MACHINE\$"
     apt cache search --names-only "$pattern" | awk '{ print $1 }' | grep -v unsigned |
         if [ "$1" = newest ]; then cat; else grep -F "linux-image-$1." || true; fi | sort -V | tail -n 1
 }
@@ -67,34 +73,93 @@ kernel() {
     echo "$image"
 }
 
+# products: builds what is tested, for the emulated machine, and prints where it is.
+products() {
+    case $MACHINE in
+    amd64) echo build ;; # of this machine: built already
+    arm64)
+        make -s -C sim "CC=$ARM64_CC" BUILD="$PWD/build/arm64" >&2
+        make -s -C marker "CC=$ARM64_CC" BUILD="$PWD/build/arm64" >&2
+        echo build/arm64
+        ;;
+    esac
+}
+
+# libraries FOLDER: what the products there load besides each other.
+libraries() {
+    case $MACHINE in
+    amd64)
+        find "$1" -type f -print0 | xargs -0 ldd 2>/dev/null | grep -oE '/[^ ]+\.so[^ ]*' | grep -v "^$PWD" | sort -u |
+            while read -r library; do echo "$library $library"; done
+        ;;
+    arm64)
+        local library
+        for library in ld-linux-aarch64.so.1 libc.so.6; do
+            echo "$("$ARM64_CC" -print-file-name=$library) /lib/$library"
+        done
+        ;;
+    esac
+}
+
+# shell: the path of a busybox for the emulated machine.
+shell() {
+    case $MACHINE in
+    amd64) command -v busybox ;;
+    arm64)
+        local folder=$HOME_DIR/$MACHINE/busybox
+        if [ ! -e "$folder" ]; then
+            rm -rf "$folder.new"
+            mkdir "$folder.new"
+            (cd "$folder.new" && apt get download busybox-static >/dev/null && dpkg-deb -x ./*.deb .)
+            mv "$folder.new" "$folder"
+        fi
+        find "$folder" -name busybox -type f -perm -u+x
+        ;;
+    esac
+}
+
 # user_space: an initramfs with the tests, their targets and what these load, all
 # at the paths that they have here.
 user_space() {
-    local root=$HOME_DIR/root product
+    local root=$HOME_DIR/$MACHINE/root built from to
+    built=$(products)
     rm -rf "$root"
     mkdir -p "$root"/{bin,proc,sys,dev,tmp,etc} "$root$PWD"/{agent,build/sim}
     cp scripts/kernels/init "$root/init"
-    cp "$(command -v busybox)" "$root/bin/"
-    CGO_ENABLED=0 go build -o "$root/bin/stageprof" ./cmd/stageprof
-    CGO_ENABLED=0 go test -c -o "$root/bin/agent.test" ./agent
+    cp "$(shell)" "$root/bin/"
+    GOARCH=$MACHINE CGO_ENABLED=0 go build -o "$root/bin/stageprof" ./cmd/stageprof
+    GOARCH=$MACHINE CGO_ENABLED=0 go test -c -o "$root/bin/agent.test" ./agent
     cp go.mod "$root$PWD/"
-    cp build/libstageprof.so* "$root$PWD/build/"
-    cp -r build/sim/*.so* build/sim/testers build/sim/variants "$root$PWD/build/sim/"
-    find "$root$PWD/build" -type f -print0 | xargs -0 ldd 2>/dev/null |
-        grep -oE '/[^ ]+\.so[^ ]*' | grep -v "^$PWD" | sort -u | while read -r product; do
-        mkdir -p "$root$(dirname "$product")"
-        cp -L "$product" "$root$product"
+    cp "$built"/libstageprof.so* "$root$PWD/build/"
+    cp -r "$built"/sim/*.so* "$built/sim/testers" "$root$PWD/build/sim/"
+    [ ! -e "$built/sim/variants" ] || cp -r "$built/sim/variants" "$root$PWD/build/sim/"
+    libraries "$built" | while read -r from to; do
+        mkdir -p "$root$(dirname "$to")"
+        cp -L "$from" "$root$to"
     done
-    (cd "$root" && find . -print0 | cpio -0 -o -H newc --quiet | gzip -1) >"$HOME_DIR/initramfs"
+    (cd "$root" && find . -print0 | cpio -0 -o -H newc --quiet | gzip -1) >"$HOME_DIR/$MACHINE/initramfs"
 }
 
 # boot IMAGE TESTS LOG: with KVM where this machine has it working (ACCEL=kvm).
 # The emulated processors take turns: at the same time QEMU's see each other's
 # changes of the kernel's code, which tracepoints are switched on by, too late.
 boot() {
-    timeout "${MINUTES}m" qemu-system-x86_64 -nographic -no-reboot -accel "${ACCEL:-tcg,thread=single}" -cpu max -smp 2 -m 3072 \
-        -kernel "$1" -initrd "$HOME_DIR/initramfs" \
-        -append "console=ttyS0 quiet panic=-1 stageprof.dir=$PWD stageprof.tests=$2" \
+    local emulator console accelerator=${ACCEL:-tcg,thread=single}
+    case $MACHINE in
+    amd64)
+        emulator='qemu-system-x86_64 -cpu max'
+        console=ttyS0
+        ;;
+    arm64) # the architecture's own way to sign pointers takes most of an emulator's time
+        emulator='qemu-system-aarch64 -machine virt -cpu max,pauth-impdef=on'
+        console=ttyAMA0
+        accelerator=tcg,thread=single
+        ;;
+    esac
+    # shellcheck disable=SC2086 # a command with options
+    timeout "${MINUTES}m" $emulator -nographic -no-reboot -accel "$accelerator" -smp 2 -m 3072 \
+        -kernel "$1" -initrd "$HOME_DIR/$MACHINE/initramfs" \
+        -append "console=$console quiet panic=-1 stageprof.dir=$PWD stageprof.tests=$2" \
         </dev/null 2>&1 | tr -d '\r' >"$3"
 }
 
@@ -125,21 +190,28 @@ verdict() {
     grep -q '^== record 0' "$log" && grep -q '^== tests 0' "$log" && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
-package_lists
-user_space
 failures=0
-[ $# -gt 0 ] || set -- 5.10 6.1 6.12 newest
-for version in "$@"; do
+[ $# -gt 0 ] || set -- 5.10 6.1 6.12 newest arm64/6.1 arm64/newest
+prepared=
+for kernel in "$@"; do
+    version=${kernel#*/}
+    case $kernel in */*) MACHINE=${kernel%/*} ;; *) MACHINE=amd64 ;; esac
+    case " $prepared " in *" $MACHINE "*) ;; *)
+        package_lists
+        user_space
+        prepared+=" $MACHINE"
+        ;;
+    esac
     image=$(kernel "$version")
     if [ -z "$image" ]; then
-        echo "kernel $version: not among this machine's packages"
+        echo "kernel $kernel: not among this machine's packages"
         failures=$((failures + 1))
         continue
     fi
-    log=$HOME_DIR/logs/$version
+    log=$HOME_DIR/logs/${kernel/\//-}
     boot "$image" "$TESTS" "$log" || true
     if text=$(verdict "$log"); then result=ok; else result=FAIL failures=$((failures + 1)); fi
-    printf '%-4s  %-10s  %-32s  %s\n' "$result" "$version" "$(grep -o -m 1 '== kernel .*' "$log" | cut -c 11-)" "$text"
+    printf '%-4s  %-12s  %-32s  %s\n' "$result" "$kernel" "$(grep -o -m 1 '== kernel .*' "$log" | cut -c 11-)" "$text"
     [ "$result" = ok ] || tail -n 40 "$log"
 done
 exit $((failures > 0))
