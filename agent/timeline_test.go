@@ -273,6 +273,7 @@ func partials(r *recording.Recording) map[string]recording.CallEvent {
 func TestTimelineEdges(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start w", "main start asleep", "w begin early", "main process-begin epoch")
+	awaitSleep(t, p.PID, "asleep")
 	r := record(t, agent.Config{PID: p.PID, Timeline: time.Hour})
 	p.order("w launch 3", "w begin inner", "main process-begin run", "main process-end")
 	file := filepath.Join(t.TempDir(), "go")

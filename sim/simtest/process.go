@@ -18,15 +18,16 @@ import (
 	"time"
 )
 
-// Patience bounds every wait: a test that waits longer fails with what the process has printed. It is a minute, unless
-// the environment's STAGEPROF_PATIENCE says otherwise, as "5m": emulated machines take their time.
+// Patience bounds every wait: a test that waits longer fails with what the process has printed. It is many times what
+// the longest wait takes on a quiet machine, unless the environment's STAGEPROF_PATIENCE says otherwise, as "10m":
+// emulated machines take their time.
 var Patience = patience()
 
 func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("STAGEPROF_PATIENCE")); err == nil {
 		return d
 	}
-	return time.Minute
+	return 3 * time.Minute
 }
 
 // Command says what to run. The simulator's environment (truth and ready file) is added by Start.
