@@ -78,7 +78,7 @@ func TestRecordBudgetLeavesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A trial may cost a few times what it costs on a quiet machine: there is enough left.
-	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "20s", "--no-gpu")
+	r := startRecord(t, p.PID, "--budget", "4%", "--duration", "30s", "--no-gpu")
 	r.wait(t, exitOK)
 	for _, want := range []string{"left out, to keep the budget", "left out  event (", "not probed since"} {
 		if !strings.Contains(r.stdout.String(), want) {
