@@ -133,7 +133,7 @@ user_space() {
     cp "$built"/libstageprof.so* "$root$PWD/build/"
     cp -r "$built"/sim/*.so* "$built/sim/testers" "$root$PWD/build/sim/"
     [ ! -e "$built/sim/variants" ] || cp -r "$built/sim/variants" "$root$PWD/build/sim/"
-    libraries "$built" | while read -r from to; do
+    libraries "$root$PWD/build" | while read -r from to; do
         mkdir -p "$root$(dirname "$to")"
         cp -L "$from" "$root$to"
     done
