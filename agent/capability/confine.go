@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -31,18 +32,32 @@ func Confine(keep Set) error {
 		ownName()
 		return nil
 	}
+	// Started by the dynamic linker as a program (ld.so stageprof …), it is the linker.
+	if _, err := buildinfo.ReadFile("/proc/self/exe"); err != nil {
+		return fmt.Errorf("looking at this program, to execute it once more: %w", err)
+	}
+	err = onThreadOfItsOwn(func() error { return executeAgain(keep, true) })
+	if errors.Is(err, unix.EPERM) {
+		// A file that has capabilities is not executed where its bounds forbid one of them.
+		err = onThreadOfItsOwn(func() error { return executeAgain(keep, false) })
+	}
+	return err
+}
+
+// onThreadOfItsOwn calls a function on a thread that ends with it: nothing else may run
+// on one that has given something up.
+func onThreadOfItsOwn(f func() error) error {
 	failed := make(chan error)
 	go func() {
-		// For good: nothing else may run on a thread that has given something up.
-		runtime.LockOSThread()
-		failed <- executeAgain(keep)
+		runtime.LockOSThread() // for good
+		failed <- f()
 	}()
 	return <-failed
 }
 
-// executeAgain returns only with an error.
-func executeAgain(keep Set) error {
-	if err := confineThread(keep); err != nil {
+// executeAgain returns only with an error. bounded: the bounding set is narrowed, too.
+func executeAgain(keep Set, bounded bool) error {
+	if err := confineThread(keep, bounded); err != nil {
 		return err
 	}
 	// Else the new program would try the same again, for ever.
@@ -77,7 +92,7 @@ func confined(keep Set) (bool, error) {
 	return bound == 1 && keep.Has(have.permitted), err
 }
 
-func confineThread(keep Set) error {
+func confineThread(keep Set, bounded bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
@@ -86,7 +101,7 @@ func confineThread(keep Set) error {
 		return err
 	}
 	// Who may not narrow the bounding set is bound by no_new_privs all the same.
-	if have.effective.Has(Of(unix.CAP_SETPCAP)) {
+	if bounded && have.effective.Has(Of(unix.CAP_SETPCAP)) {
 		if err := narrowBounds(keep); err != nil {
 			return err
 		}

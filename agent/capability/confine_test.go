@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -179,6 +180,36 @@ func TestConfineFails(t *testing.T) {
 				t.Errorf("it printed %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// A file with a capability that is given up is executed all the same. In a file system
+// that ignores those of files, as any other one.
+func TestConfineWithFileCapabilities(t *testing.T) {
+	cmd := confinement(t, recording)
+	content, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(cmd.Path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// struct vfs_cap_data: its version and "effective", then what is permitted and what
+	// is inheritable, the low 32 first.
+	value := binary.LittleEndian.AppendUint32(nil, 0x02000001)
+	for _, word := range []uint32{1 << unix.CAP_CHOWN, 0, 0, 0} {
+		value = binary.LittleEndian.AppendUint32(value, word)
+	}
+	if err := unix.Setxattr(cmd.Path, "security.capability", value, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := output(t, cmd)
+	if want := fmt.Sprintf("pid %d [some arguments]\nhere c000080000\n", cmd.Process.Pid); !strings.HasPrefix(got, want) {
+		t.Errorf("it printed %q, want %q first", got, want)
+	}
+	if got := values(got, "NoNewPrivs"); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("no_new_privs of its threads: %q", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -495,6 +496,31 @@ func TestNotConfined(t *testing.T) {
 	}
 	if !strings.Contains(r.stderr.String(), said) {
 		t.Errorf("stderr %q, want %q", r.stderr.String(), said)
+	}
+}
+
+// Where the dynamic linker is the program that is executed, nothing is started over.
+func TestNotConfinedByTheLinker(t *testing.T) {
+	program, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close() // of a file that was only read
+	section := program.Section(".interp")
+	if section == nil {
+		t.Skip("this program is linked statically")
+	}
+	linker, err := section.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := finish(t, through(t, string(bytes.TrimRight(linker, "\x00")), self, "doctor"))
+	if want := "are kept"; r.code != exitOK || !strings.Contains(r.stderr, want) {
+		t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, exitOK, want)
 	}
 }
 
