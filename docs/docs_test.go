@@ -143,7 +143,7 @@ func goFiles(t *testing.T, each func(path string, text []byte)) {
 }
 
 // The only program that is ever started is this one: to calibrate, and to go on with
-// less capabilities.
+// fewer capabilities.
 func TestNoOtherPrograms(t *testing.T) {
 	starts := regexp.MustCompile(`exec\.Command\w*\([^\n]*|os\.StartProcess\([^\n]*|(?:syscall|unix)\.(?:Exec|ForkExec)\([^\n]*`)
 	found := 0

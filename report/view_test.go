@@ -98,7 +98,6 @@ func TestGroupsJSON(t *testing.T) {
 	}
 }
 
-// What an estimate does not know is null, never 0.
 func TestGroupsOfNoCalls(t *testing.T) {
 	l := correlate.Build(recordingtest.New().Recording())
 	for _, by := range []string{"stage", "python", "region"} {
@@ -109,6 +108,7 @@ func TestGroupsOfNoCalls(t *testing.T) {
 	}
 }
 
+// What an estimate does not know is null, never 0.
 func TestGroupsByPythonJSON(t *testing.T) {
 	v := groupsBy(t, correlate.Build(pythonRecording()), "", "cuda", 1, "python")
 	var d map[string]any
