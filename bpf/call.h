@@ -68,8 +68,9 @@ static __always_inline bool call_is_nested(struct pt_regs *ctx, struct task_stru
 }
 #else
 #define FRAME_RECORDS 32
-/* Above are the bits in which a return address may be signed. */
-#define ADDRESS_BITS ((1ULL << 48) - 1)
+/* Above, return addresses may be signed: from where the user's addresses end, which is
+ * here or higher. */
+#define ADDRESS_BITS ((1ULL << 36) - 1)
 
 /* Return addresses come in a register. A function that calls others keeps its own
  * in a record, which the frame pointer leads to, and that to the next one. A chain
@@ -87,7 +88,7 @@ static __always_inline bool call_is_nested(struct pt_regs *ctx, struct task_stru
     for (int i = 0; i < FRAME_RECORDS; i++) {
         u64 at = record.next;
 
-        if ((record.back & ADDRESS_BITS) == trampoline)
+        if (!((record.back ^ trampoline) & ADDRESS_BITS))
             return true;
         if (at >= state->sp)
             return false;

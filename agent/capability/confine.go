@@ -68,15 +68,18 @@ func executeAgain(keep Set, bounded bool) error {
 	return fmt.Errorf("executing this program once more: %w", err)
 }
 
-// ownName gives the process the name by which people find it: the kernel has named
-// it after the link that it was executed by.
+// ownName gives the threads the name by which people find them: the kernel has named
+// them after the link that the program was executed by.
 func ownName() {
-	const file = "/proc/self/comm"
-	if name, _ := os.ReadFile(file); string(name) != "exe\n" {
-		return
+	program, err := os.Executable()
+	files, globErr := filepath.Glob("/proc/self/task/*/comm")
+	if err != nil || globErr != nil {
+		return // it is a name only
 	}
-	if program, err := os.Executable(); err == nil {
-		_ = os.WriteFile(file, []byte(filepath.Base(program)), 0) // it is a name only
+	for _, file := range files {
+		if name, _ := os.ReadFile(file); string(name) == "exe\n" {
+			_ = os.WriteFile(file, []byte(filepath.Base(program)), 0)
+		}
 	}
 }
 

@@ -17,8 +17,8 @@ const (
 	Nop
 	// Push of a register is emulated.
 	Push
-	// Jump is a relative jmp, jcc or call and is emulated; on arm64 also what else is relative to the
-	// program counter, and branches to registers.
+	// Jump is a relative jmp, jcc or call and is emulated; on arm64 also a branch to a register and
+	// the address of a place nearby.
 	Jump
 )
 
@@ -75,9 +75,24 @@ func Place(m elf.Machine, code []byte, k Kernel) Placement {
 	return Placement{}
 }
 
+// Probeable is [Symbol.Probeable] and also looks at the function's code, where that can forbid a probe.
+func (f *File) Probeable(s Symbol) error {
+	if err := s.Probeable(); err != nil || f.machine != elf.EM_AARCH64 {
+		return err
+	}
+	first := make([]byte, 4)
+	if err := f.ReadAtVaddr(s.Value, first); err != nil {
+		return fmt.Errorf("reading the first instruction of %q: %w", s.Name, err)
+	}
+	if loadsLiteral(first) {
+		return fmt.Errorf("%w: %q: it begins with a load relative to the program counter", ErrNotProbeable, s.Name)
+	}
+	return nil
+}
+
 // Place chooses the site for a probe on a function of this file; see the function [Place].
 func (f *File) Place(s Symbol, k Kernel) (Placement, error) {
-	if err := s.Probeable(); err != nil {
+	if err := f.Probeable(s); err != nil {
 		return Placement{}, err
 	}
 	size := s.Size

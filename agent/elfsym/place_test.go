@@ -155,7 +155,6 @@ func TestPlaceOtherMachines(t *testing.T) {
 		{"br", "00 02 1f d6", elf.EM_AARCH64, Jump},
 		{"ret", "c0 03 5f d6", elf.EM_AARCH64, Jump},
 		{"adrp", "10 00 00 90", elf.EM_AARCH64, Jump},
-		{"ldr of a literal", "40 00 00 58", elf.EM_AARCH64, Jump},
 		{"ldr", "01 00 40 f9", elf.EM_AARCH64, Stepped},
 		{"stp", "fd 7b bf a9", elf.EM_AARCH64, Stepped},
 		{"bti c", "5f 24 03 d5", elf.EM_AARCH64, Stepped},
@@ -304,4 +303,24 @@ func writesArgument(text string) bool {
 		}
 	}
 	return false
+}
+
+func TestLoadsLiteral(t *testing.T) {
+	for instruction, want := range map[string]bool{
+		"40 00 00 58": true,  // ldr x0, literal
+		"40 00 00 18": true,  // ldr w0, literal
+		"40 00 00 98": true,  // ldrsw x0, literal
+		"40 00 00 d8": true,  // prfm literal
+		"40 00 00 1c": true,  // ldr s0, literal
+		"40 00 00 9c": true,  // ldr q0, literal
+		"01 00 40 f9": false, // ldr x1, [x0]
+		"10 00 00 90": false, // adrp
+		"fd 7b bf a9": false, // stp
+		"10 00 00 14": false, // b
+		"40 00":       false,
+	} {
+		if got := loadsLiteral(code(t, instruction)); got != want {
+			t.Errorf("%s: %v, want %v", instruction, got, want)
+		}
+	}
 }

@@ -96,7 +96,8 @@ func groupByFile(mappings []target.Mapping) []mappedFile {
 		}
 		if m.Exec {
 			groups[i].code = append(groups[i].code, m)
-		} else {
+		}
+		if !m.Exec || m.Write {
 			groups[i].data = append(groups[i].data, m)
 		}
 	}

@@ -86,7 +86,7 @@ func driverSymbols(file *elfsym.File, selector Selector) ([]elfsym.Symbol, error
 			return nil, fmt.Errorf("reading the symbol table: %w", err)
 		}
 	}
-	symbols = slices.DeleteFunc(symbols, func(s elfsym.Symbol) bool { return s.Probeable() != nil })
+	symbols = slices.DeleteFunc(symbols, func(s elfsym.Symbol) bool { return file.Probeable(s) != nil })
 	slices.SortFunc(symbols, func(a, b elfsym.Symbol) int { return strings.Compare(a.Name, b.Name) })
 	return symbols, nil
 }
