@@ -34,7 +34,7 @@ func kernelSkips() (bool, error) {
 
 // endPatience is how long a preempted thread can take to be through with its end, with
 // room for a busy machine. Only if the kernel has skipped one it is used up.
-const endPatience = 200 * time.Millisecond
+const endPatience = time.Second
 
 // awaitEnds waits until no end is unseen, or for so long: a thread that was preempted
 // while its end is noted is neither there any more nor known to have ended, and what
