@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -8,7 +9,10 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"stageprof/agent/calibrate"
+	"stageprof/agent/elfsym"
 	"stageprof/agent/gil"
+	"stageprof/agent/probe"
 	"stageprof/bpf"
 )
 
@@ -22,6 +26,18 @@ func (s *Session) SetPeekedUntil(moment uint64) error { return s.objects.PeekedU
 // in advance.
 func (c Config) Advance(d time.Duration) Config {
 	c.advance = d
+	return c
+}
+
+// FilterOfThreads returns the Config for a kernel whose filter by process compares
+// threads, as calibration would notice.
+func (c Config) FilterOfThreads() Config {
+	c.costs = &calibrations{measure: func(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
+		if filter {
+			return nil, calibrate.ErrProcessFilter
+		}
+		return calibrate.Run(ctx, mechanism, filter, classes)
+	}}
 	return c
 }
 

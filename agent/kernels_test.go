@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
+	"stageprof/agent/calibrate"
 	"stageprof/agent/probe"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -40,6 +42,15 @@ func TestKernel(t *testing.T) {
 			t.Run("cost", k.cost)
 		})
 	}
+}
+
+// Linux 6.6 to 6.9 compare threads where they should compare processes. Probes are
+// then attached for all processes, and the programs tell the target from others.
+func TestFilterOfThreads(t *testing.T) {
+	k := kernelTest{agent.Config{Mechanism: probe.UprobeMulti, Probes: "cuLaunchKernel,cuStreamSynchronize,cuMemAlloc_v2"}.FilterOfThreads()}
+	t.Run("calls equal the truth", k.equality)
+	t.Run("attach in mid-stage", k.midStage)
+	t.Run("another process", k.anotherProcess)
 }
 
 type kernelTest struct{ config agent.Config }
@@ -80,6 +91,25 @@ func (k kernelTest) midStage(t *testing.T) {
 		{"w", "step"}:          {0, 1},
 	})
 	expectWholeSums(t, got, "w")
+}
+
+func (k kernelTest) anotherProcess(t *testing.T) {
+	other := startPuppet(t)
+	other.order("main start w", "w begin step", "w launch 5")
+	p := startPuppet(t)
+	p.order("main start w")
+	k.config.PID = p.PID
+	r := record(t, k.config)
+	other.order("w launch 100", "w end", "w begin step", "w launch 200", "w end")
+	p.order("w begin step", "w launch 10", "w end")
+	other.order("w launch 300")
+	got := r.interrupt()
+	other.end()
+	expectEqual(t, got, p.end().Counts().Only(selected))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+	if !slices.ContainsFunc(got.Warnings, func(w string) bool { return strings.Contains(w, calibrate.ErrProcessFilter.Error()) }) {
+		t.Errorf("warnings: %q", got.Warnings)
+	}
 }
 
 func (k kernelTest) lostReturns(t *testing.T) {

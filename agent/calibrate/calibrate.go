@@ -59,11 +59,12 @@ func Run(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.measure(mechanism, filter, classes)
+	c.filter(filter)
+	result, err := c.measure(mechanism, classes)
 	return result, errors.Join(err, c.stop())
 }
 
-func (c *child) measure(mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (Result, error) {
+func (c *child) measure(mechanism probe.Mechanism, classes []elfsym.Class) (Result, error) {
 	plain := map[int]float64{}
 	wanted := c.wanted(classes)
 	for _, i := range wanted {
@@ -77,7 +78,7 @@ func (c *child) measure(mechanism probe.Mechanism, filter bool, classes []elfsym
 		return nil, err
 	}
 	defer objects.Close()
-	links, err := c.attach(objects, mechanism, filter, wanted)
+	links, err := c.attach(objects, mechanism, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +154,8 @@ func (c *child) open(objects *bpf.ProbeObjects) error {
 	)
 }
 
-func (c *child) attach(objects *bpf.ProbeObjects, mechanism probe.Mechanism, filter bool, wanted []int) (*probe.Links, error) {
-	attacher := probe.Attacher{Mechanism: mechanism}
-	if filter {
-		attacher.PID = c.command.Process.Pid
-	}
+func (c *child) attach(objects *bpf.ProbeObjects, mechanism probe.Mechanism, wanted []int) (*probe.Links, error) {
+	attacher := c.attacher(mechanism)
 	var points []probe.Point
 	for _, i := range wanted {
 		points = append(points, probe.Point{Offset: stubAt(i) + stubs[i].skip, Cookie: uint64(i)})

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -49,5 +50,31 @@ func TestRunFunctions(t *testing.T) {
 				t.Errorf("%+v: probes cost something", cost)
 			}
 		})
+	}
+}
+
+// On Linux 6.6 to 6.9 the filter by process lets the calls of its first thread
+// through and no others, so none of the child's. Another process's filter does the
+// same here.
+func TestFilterOfThreads(t *testing.T) {
+	c, err := start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c.only = os.Getpid()
+	if _, err := c.measure(probe.UprobeMulti, []elfsym.Class{elfsym.Jump}); !errors.Is(err, ErrProcessFilter) {
+		t.Errorf("a call's cost: %v", err)
+	}
+	if _, err := c.measureFunctions(probe.UprobeMulti); !errors.Is(err, ErrProcessFilter) {
+		t.Errorf("a function's cost: %v", err)
+	}
+	c.filter(true)
+	if _, err := c.measure(probe.UprobeMulti, []elfsym.Class{elfsym.Jump}); err != nil {
+		t.Errorf("with a filter that works: %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"stageprof/agent/probe"
 )
 
 // child is the running target of a calibration.
@@ -21,6 +23,7 @@ type child struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	data    uint64 // address of its data page
+	only    int    // process whose calls reach the programs, 0: any
 }
 
 func start(ctx context.Context) (*child, error) {
@@ -93,6 +96,17 @@ func stubAt(i int) uint64 { return uint64(i+1) * stubAlign }
 
 // path names the stubs' memory for attaching probes.
 func (c *child) path() string { return fmt.Sprintf("/proc/self/fd/%d", c.code.Fd()) }
+
+// filter tells whether the kernel lets only the child's calls through.
+func (c *child) filter(on bool) {
+	if on {
+		c.only = c.command.Process.Pid
+	}
+}
+
+func (c *child) attacher(mechanism probe.Mechanism) probe.Attacher {
+	return probe.Attacher{Mechanism: mechanism, PID: c.only}
+}
 
 // call lets the child call stub i n times and returns the nanoseconds per call.
 func (c *child) call(i, n int) (float64, error) {

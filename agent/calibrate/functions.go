@@ -29,11 +29,12 @@ func RunFunctions(ctx context.Context, mechanism probe.Mechanism, filter bool) (
 	if err != nil {
 		return FunctionCost{}, err
 	}
-	cost, err := c.measureFunctions(mechanism, filter)
+	c.filter(filter)
+	cost, err := c.measureFunctions(mechanism)
 	return cost, errors.Join(err, c.stop())
 }
 
-func (c *child) measureFunctions(mechanism probe.Mechanism, filter bool) (FunctionCost, error) {
+func (c *child) measureFunctions(mechanism probe.Mechanism) (FunctionCost, error) {
 	var plain, added [2]float64
 	for i := range functionStubs {
 		var err error
@@ -46,7 +47,7 @@ func (c *child) measureFunctions(mechanism probe.Mechanism, filter bool) (Functi
 		return FunctionCost{}, err
 	}
 	defer objects.Close()
-	links, err := c.attachFunctions(objects, mechanism, filter)
+	links, err := c.attachFunctions(objects, mechanism)
 	if err != nil {
 		return FunctionCost{}, err
 	}
@@ -62,11 +63,8 @@ func (c *child) measureFunctions(mechanism probe.Mechanism, filter bool) (Functi
 	return FunctionCost{ByReturn: added[returning], ByJump: added[jumping]}, links.Close()
 }
 
-func (c *child) attachFunctions(objects *bpf.ProbeObjects, mechanism probe.Mechanism, filter bool) (*probe.Links, error) {
-	attacher := probe.Attacher{Mechanism: mechanism}
-	if filter {
-		attacher.PID = c.command.Process.Pid
-	}
+func (c *child) attachFunctions(objects *bpf.ProbeObjects, mechanism probe.Mechanism) (*probe.Links, error) {
+	attacher := c.attacher(mechanism)
 	var entries, exits []probe.Point
 	for i, s := range functionStubs {
 		at := stubAt(len(stubs) + i)

@@ -23,6 +23,7 @@ func BenchmarkSpend(b *testing.B) {
 			b.Error(err)
 		}
 	}()
+	c.filter(true)
 	wanted := c.wanted([]elfsym.Class{elfsym.Jump})
 	stub := wanted[0]
 	objects, err := c.load(probe.UprobeMulti, "driver_entry", "driver_return")
@@ -46,7 +47,7 @@ func BenchmarkSpend(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	links, err := c.attach(objects, probe.UprobeMulti, true, wanted)
+	links, err := c.attach(objects, probe.UprobeMulti, wanted)
 	if err != nil {
 		b.Fatal(err)
 	}
