@@ -20,14 +20,10 @@ import (
 // does, on stock PyTorch of version TORCH.
 func startAutograd(t *testing.T, passes int) *puppet {
 	t.Helper()
-	version := os.Getenv("TORCH")
-	if version == "" {
-		version = "2.6.0"
-	}
 	root := simtest.Root(t)
 	process := simtest.Start(t, simtest.Command{
 		Path: filepath.Join(root, "sim/torch/run.sh"),
-		Args: []string{version, filepath.Join(root, "sim/torch/autograd.py"), fmt.Sprint(passes)},
+		Args: []string{torchVersion(), filepath.Join(root, "sim/torch/autograd.py"), fmt.Sprint(passes)},
 	})
 	process.WaitLine("up")
 	orders, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", process.PID), os.O_WRONLY, 0)

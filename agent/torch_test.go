@@ -43,17 +43,21 @@ func startScript(t *testing.T, script string, args ...string) pipeline {
 
 func runScript(t *testing.T, script string, args ...string) pipeline {
 	t.Helper()
-	version := os.Getenv("TORCH")
-	if version == "" {
-		version = "2.6.0"
-	}
 	root := simtest.Root(t)
 	p := pipeline{ready: filepath.Join(t.TempDir(), "ready")}
 	p.Process = simtest.Start(t, simtest.Command{
 		Path: filepath.Join(root, "sim/torch/run.sh"),
-		Args: append([]string{version, filepath.Join(root, script), "--ready-file", p.ready}, args...),
+		Args: append([]string{torchVersion(), filepath.Join(root, script), "--ready-file", p.ready}, args...),
 	})
 	return p
+}
+
+// torchVersion is the version of PyTorch that is tested.
+func torchVersion() string {
+	if version := os.Getenv("TORCH"); version != "" {
+		return version
+	}
+	return "2.6.0"
 }
 
 func (p pipeline) begin(t *testing.T) {

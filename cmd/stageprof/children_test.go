@@ -148,10 +148,10 @@ func TestChildrenUntilInterrupted(t *testing.T) {
 }
 
 func TestNamesOfProcesses(t *testing.T) {
-	ledger := func(rank, pid int) *correlate.Ledger {
-		return &correlate.Ledger{Source: &recording.Recording{Target: recording.Target{Rank: rank, PID: pid}}}
+	ledger := func(rank, pid, of int) *correlate.Ledger {
+		return &correlate.Ledger{Source: &recording.Recording{Target: recording.Target{Rank: rank, PID: pid, WorldSize: of}}}
 	}
-	ledgers := []*correlate.Ledger{ledger(0, 7), ledger(1, 8), ledger(1, 9), ledger(1, 9)}
+	ledgers := []*correlate.Ledger{ledger(0, 7, 2), ledger(1, 8, 2), ledger(1, 9, 2), ledger(1, 9, 2)}
 	for name, want := range map[string][]string{
 		"a.{rank}.rec":    {"a.0.rec", "a.1-8.rec", "a.1-9.rec", "a.1-9-2.rec"},
 		"{pid}":           {"7", "8", "9-9", "9-9-2"},
@@ -159,6 +159,16 @@ func TestNamesOfProcesses(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, namesFor(name, ledgers)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", name, diff)
+		}
+	}
+	for want, ledgers := range map[string][]*correlate.Ledger{
+		"0":               {ledger(0, 7, 1)},
+		"0-7 0-8":         {ledger(0, 7, 1), ledger(0, 8, 1)},
+		"none 0 1":        {ledger(0, 7, 1), ledger(0, 8, 2), ledger(1, 9, 2)}, // a launcher
+		"none-6 none-7 1": {ledger(0, 6, 1), ledger(0, 7, 1), ledger(1, 9, 2)},
+	} {
+		if got := strings.Join(namesFor("{rank}", ledgers), " "); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,10 +23,14 @@ func perProcess(name string) bool {
 	return strings.Contains(name, rankInName) || strings.Contains(name, pidInName)
 }
 
+// rankless stands for the rank of a process that has none, among others that have
+// one: a launcher's file does not take rank 0's name.
+const rankless = "none"
+
 // nameFor is the name of one process's file. What tells those apart that would
 // have the same name is put behind the rank, or the pid where there is none.
-func nameFor(name string, rank, pid int, apart string) string {
-	of := strings.NewReplacer(rankInName, strconv.Itoa(rank)+apart, pidInName, strconv.Itoa(pid))
+func nameFor(name, rank string, pid int, apart string) string {
+	of := strings.NewReplacer(rankInName, rank+apart, pidInName, strconv.Itoa(pid))
 	if !strings.Contains(name, rankInName) {
 		of = strings.NewReplacer(pidInName, strconv.Itoa(pid)+apart)
 	}
@@ -36,28 +41,42 @@ func nameFor(name string, rank, pid int, apart string) string {
 // can have one rank, or one pid, one after the other.
 func namesFor(name string, ledgers []*correlate.Ledger) []string {
 	names := make([]string, len(ledgers))
+	ranks := ranksInNames(ledgers)
 	number := map[string]int{} // of processes by the name that they would have
-	for _, l := range ledgers {
-		number[nameFor(name, l.Source.Target.Rank, l.Source.Target.PID, "")]++
+	for i, l := range ledgers {
+		number[nameFor(name, ranks[i], l.Source.Target.PID, "")]++
 	}
 	taken := map[string]bool{}
 	for i, l := range ledgers {
-		t := &l.Source.Target
-		names[i] = nameFor(name, t.Rank, t.PID, "")
+		pid := l.Source.Target.PID
+		names[i] = nameFor(name, ranks[i], pid, "")
 		if number[names[i]] > 1 {
-			names[i] = nameFor(name, t.Rank, t.PID, fmt.Sprintf("-%d", t.PID))
+			names[i] = nameFor(name, ranks[i], pid, fmt.Sprintf("-%d", pid))
 		}
 		for again := 2; taken[names[i]]; again++ {
-			names[i] = nameFor(name, t.Rank, t.PID, fmt.Sprintf("-%d-%d", t.PID, again))
+			names[i] = nameFor(name, ranks[i], pid, fmt.Sprintf("-%d-%d", pid, again))
 		}
 		taken[names[i]] = true
 	}
 	return names
 }
 
+func ranksInNames(ledgers []*correlate.Ledger) []string {
+	hasRank := func(l *correlate.Ledger) bool { return l.Source.Target.WorldSize > 1 }
+	some := slices.ContainsFunc(ledgers, hasRank)
+	ranks := make([]string, len(ledgers))
+	for i, l := range ledgers {
+		ranks[i] = strconv.Itoa(l.Source.Target.Rank)
+		if some && !hasRank(l) {
+			ranks[i] = rankless
+		}
+	}
+	return ranks
+}
+
 // tryOutput finds out whether files of that name could be written.
 func tryOutput(name string) error {
-	out, err := newOutput(nameFor(name, 0, 0, ""))
+	out, err := newOutput(nameFor(name, "0", 0, ""))
 	if err != nil {
 		return err
 	}
