@@ -114,7 +114,7 @@ lint: ## formatting and static checks of Go, C, shell and Python
 .PHONY: generate
 generate: ## bpf2go: the BPF objects and their Go code, both committed
 	$(NEED) go clang llvm libbpf-headers
-	go generate ./bpf
+	go generate ./bpf ./agent/calibrate
 
 .PHONY: bench
 bench: all ## what a probed call costs: unprobed, stageprof, bpftrace
@@ -138,6 +138,11 @@ bench-hostile: all ## hostile targets: the times of their loops, with and withou
 .PHONY: bench-scale
 bench-scale: all ## targets of more threads, stages and time: the agent's memory and CPU
 	@scripts/bench.sh scale
+
+.PHONY: bench-ways
+bench-ways: ## what else kernels offer to time a call, against what is used
+	$(NEED) go
+	@go test ./agent/calibrate -run '^$$' -bench '^BenchmarkWays$$' -benchtime 30s
 
 .PHONY: format
 format: ## rewrite Go and C in the project's format
