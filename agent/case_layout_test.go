@@ -291,7 +291,7 @@ func TestLateDriverIsGivenUp(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "the driver is given up", func() bool { return complaints(l.snapshot()) > 0 })
+	simtest.Eventually(t, "the driver is given up", func() bool { return complaints(l.snapshot()) > 0 })
 	if probed(t, p.PID, second, "cuDriverGetVersion") {
 		t.Error("there are probes left on the driver")
 	}
@@ -316,7 +316,7 @@ func TestCaseC17LateDriver(t *testing.T) {
 	r := record(t, agent.Config{PID: p.PID, Progress: func(now agent.Progress) { seen.Store(now.Calls) }})
 	p.order(fmt.Sprintf("main second %s %s", second, truth), "w begin gap")
 	gap := uint64(0)
-	eventually(t, "calls of the late driver are seen", func() bool {
+	simtest.Eventually(t, "calls of the late driver are seen", func() bool {
 		p.order("w query 1")
 		gap++
 		return seen.Load() > 0

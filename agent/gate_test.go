@@ -79,7 +79,7 @@ func TestFilterClosesTheGate(t *testing.T) {
 	baseline := p.truthSoFar().Counts()
 	r := record(t, agent.Config{PID: p.PID})
 	p.order("w begin step", "w launch 10", "w end", "w begin step", "main seccomp")
-	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+	simtest.Eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
 	p.order("w launch 10", "w end", "w begin step", "w launch 10", "w end")
 	got := r.interrupt()
 	expectEqual(t, got, since(baseline, p.end().Counts()))
@@ -103,7 +103,7 @@ func TestFilterInAChildClosesTheGate(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "go")
 			p.tell("w " + order + " " + file)
 			p.WaitLine("sandboxed")
-			eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
+			simtest.Eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) && gate(t, p.PID) == 0 })
 			touch(t, file)
 			p.order("w launch 10", "w end")
 			got := r.interrupt()
@@ -131,7 +131,7 @@ func TestFilterInAnotherProgram(t *testing.T) {
 	p.tell("w sandbox " + file)
 	p.WaitLine("sandboxed")
 	if agent.HaveAnnouncements() == nil {
-		eventually(t, "the filter of a forked child counts", func() bool {
+		simtest.Eventually(t, "the filter of a forked child counts", func() bool {
 			sandboxed, err := session.Sandboxed()
 			return err == nil && sandboxed
 		})
@@ -167,12 +167,12 @@ func TestFilterClosesTheGateAndProbesFail(t *testing.T) {
 		result <- r
 	}()
 	p.order("main seccomp")
-	eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
+	simtest.Eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
 	if markersProbed(t, p.PID) {
 		t.Error("the markers are probed by a program that can't be")
 	}
 	mend()
-	eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) })
+	simtest.Eventually(t, "the markers are probed", func() bool { return markersProbed(t, p.PID) })
 	p.order("w end", "w begin step", "w launch 10", "w end")
 	interrupt()
 	got := <-result

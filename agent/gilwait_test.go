@@ -10,6 +10,7 @@ import (
 	"stageprof/agent/gil"
 	"stageprof/agent/target"
 	"stageprof/recording"
+	"stageprof/sim/simtest"
 )
 
 // startPythonPuppet starts a puppet with an interpreter in it, and returns how to
@@ -181,7 +182,7 @@ func TestGILWaitThatNobodySawEnd(t *testing.T) {
 	l := openLiveWith(t, agent.Config{PID: p.PID})
 	p.order("w begin waits")
 	p.tell("w " + strings.TrimSuffix(wait, "30") + "2000")
-	eventually(t, "the thread is known to wait", func() bool { return gilWaits(l.snapshot())["waits"] > 0 })
+	simtest.Eventually(t, "the thread is known to wait", func() bool { return gilWaits(l.snapshot())["waits"] > 0 })
 	l.unseen(l.BlindToSwitches, func() { p.order("w end") })
 	file := filepath.Join(t.TempDir(), "go")
 	p.order("holder hold", "holder begin holds")

@@ -355,9 +355,9 @@ func hugeDriver(t *testing.T, functions int) string {
 // was before, and the gate is closed.
 func expectRestored(t *testing.T, p *puppet, before map[string]string) {
 	t.Helper()
-	eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
+	simtest.Eventually(t, "the gate is closed", func() bool { return gate(t, p.PID) == 0 })
 	for path, text := range before {
-		eventually(t, fmt.Sprintf("the code of %q is as it was", path), func() bool {
+		simtest.Eventually(t, fmt.Sprintf("the code of %q is as it was", path), func() bool {
 			return string(simtest.CodeOf(t, p.PID, path)) == text
 		})
 	}
@@ -412,7 +412,7 @@ func TestHostileAgentKilledUnderBudget(t *testing.T) {
 	}{
 		{"any moment", 8, func(*testing.T) { time.Sleep(rand.N(1500 * time.Millisecond)) }},
 		{"as the probes come off", 4, func(t *testing.T) {
-			eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
+			simtest.Eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -369,7 +369,7 @@ func TestCallsAcrossTheWindow(t *testing.T) {
 	r := record(t, agent.Config{PID: p.PID})
 	touch(t, before)
 	p.order("early launch 10", "late pause "+after, "main launch 1")
-	eventually(t, "the third call", func() bool { return strings.Count(strings.Join(p.Lines(), "\n"), "inside") == 3 })
+	simtest.Eventually(t, "the third call", func() bool { return strings.Count(strings.Join(p.Lines(), "\n"), "inside") == 3 })
 	got := r.interrupt()
 	touch(t, after)
 	p.order("late launch 5", "early launch 5")
@@ -472,7 +472,7 @@ func TestAgentKilled(t *testing.T) {
 		t.Error("the driver has no probes while the agent lives")
 	}
 	a.Kill()
-	eventually(t, "no probes", func() bool { return !probed(t, p.PID, simtest.Driver(t), "cuLaunchKernel") })
+	simtest.Eventually(t, "no probes", func() bool { return !probed(t, p.PID, simtest.Driver(t), "cuLaunchKernel") })
 	p.order("w launch 1000", "w end")
 
 	baseline := p.truthSoFar().Counts()

@@ -201,7 +201,7 @@ func TestThreadThatEndsAsItIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.order("w exit")
-	eventually(t, "the thread is a zombie", func() bool {
+	simtest.Eventually(t, "the thread is a zombie", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", p.PID, tid))
 		return err == nil && strings.Contains(string(stat), ") Z ")
 	})

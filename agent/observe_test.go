@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"stageprof/agent/elfsym"
 	"stageprof/agent/target"
@@ -55,18 +54,6 @@ func expectNoLosses(t *testing.T, r *recording.Recording) {
 	}
 }
 
-// eventually waits for a condition that nothing announces.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(simtest.Patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after %v: %s", simtest.Patience, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // codeSize is how much of a function is looked at to find a probe in it.
 const codeSize = 16
 
@@ -75,7 +62,7 @@ const codeSize = 16
 func awaitProbe(t *testing.T, pid int, library, symbol string) {
 	t.Helper()
 	original, address := code(t, pid, library, symbol)
-	eventually(t, fmt.Sprintf("a probe on %s in %q", symbol, library), func() bool {
+	simtest.Eventually(t, fmt.Sprintf("a probe on %s in %q", symbol, library), func() bool {
 		return !bytes.Equal(original, memory(t, pid, address))
 	})
 }
@@ -83,7 +70,7 @@ func awaitProbe(t *testing.T, pid int, library, symbol string) {
 // awaitMarkers waits until the markers of the mapped library are followed.
 func awaitMarkers(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the markers are followed", func() bool { return isFollowed(t, pid) })
+	simtest.Eventually(t, "the markers are followed", func() bool { return isFollowed(t, pid) })
 }
 
 func isFollowed(t *testing.T, pid int) bool {

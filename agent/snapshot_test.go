@@ -279,7 +279,7 @@ func TestSnapshotComesBeforeASwitchThatNobodySaw(t *testing.T) {
 	blocked := func(r *recording.Recording) uint64 { return timesByPath(r)["[step]"].Parts.CUDABlockedNS }
 	var told *recording.Recording
 	var undo func() error
-	eventually(t, "the kernel side is blind while the thread waits", func() bool {
+	simtest.Eventually(t, "the kernel side is blind while the thread waits", func() bool {
 		var err error
 		if undo, err = l.BlindToSwitches(); err != nil {
 			t.Fatal(err)

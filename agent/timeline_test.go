@@ -377,7 +377,7 @@ func TestTimelineOfASwitchThatNobodySaw(t *testing.T) {
 func awaitSleep(t *testing.T, pid int, name string) {
 	t.Helper()
 	path := fmt.Sprintf("/proc/%d/task/%d/wchan", pid, threadID(t, pid, name))
-	eventually(t, fmt.Sprintf("thread %q sleeps", name), func() bool {
+	simtest.Eventually(t, fmt.Sprintf("thread %q sleeps", name), func() bool {
 		channel, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -6,10 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"stageprof/agent/calibrate"
-	"stageprof/sim/simtest"
 )
 
 // asCommand makes the test binary behave as stageprof itself, so that the
@@ -56,16 +54,4 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 		t.Fatal(err)
 	}
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
-}
-
-// eventually waits for a condition that nothing announces.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(simtest.Patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after %v: %s", simtest.Patience, what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }

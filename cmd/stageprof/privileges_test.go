@@ -399,7 +399,7 @@ func TestConfined(t *testing.T) {
 			expectConfined(t, r.cmd.Process.Pid, always|c.more, true)
 			before := o.launches()
 			o.order("main second " + late + " " + filepath.Join(o.dir, "truth.late"))
-			eventually(t, "the late driver is probed", func() bool { return !bytes.Equal(simtest.CodeOf(t, o.pid, late), plain) })
+			simtest.Eventually(t, "the late driver is probed", func() bool { return !bytes.Equal(simtest.CodeOf(t, o.pid, late), plain) })
 			o.order("main launch 100")
 			expectConfined(t, r.cmd.Process.Pid, always|c.more, true)
 

@@ -251,7 +251,7 @@ func TestRecordInterruptedTwice(t *testing.T) {
 	// Both are there before it can obey the first one. Different signals: of two like
 	// ones that wait, the kernel drops one.
 	r.signal(t, syscall.SIGSTOP)
-	eventually(t, "it is stopped", func() bool { return strings.HasPrefix(state(t, r.cmd.Process.Pid), "T") })
+	simtest.Eventually(t, "it is stopped", func() bool { return strings.HasPrefix(state(t, r.cmd.Process.Pid), "T") })
 	r.signal(t, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT)
 	r.wait(t, exitError)
 	r.wantFiles(t, "ready")
@@ -356,13 +356,13 @@ func TestRecordInterruptedWhileDetaching(t *testing.T) {
 		t.Error("the recorded driver has no probe")
 	}
 	r.signal(t, syscall.SIGINT)
-	eventually(t, "the profile is there", func() bool {
+	simtest.Eventually(t, "the profile is there", func() bool {
 		_, err := os.Stat(r.path("stageprof.pb.gz"))
 		return err == nil
 	})
 	// Nobody has read the table yet, and the probes are taken off after it.
 	r.signal(t, syscall.SIGTERM)
-	eventually(t, "it has the signal", func() bool { return !pending(t, r.cmd.Process.Pid, syscall.SIGTERM) })
+	simtest.Eventually(t, "it has the signal", func() bool { return !pending(t, r.cmd.Process.Pid, syscall.SIGTERM) })
 	if _, err := io.CopyN(io.Discard, reader, 1); err != nil {
 		t.Error(err)
 	}

@@ -64,7 +64,7 @@ func (term *terminal) serve() {
 		term.try("kill-server")
 		server.Wait()
 	})
-	eventually(term.t, "tmux answers", func() bool {
+	simtest.Eventually(term.t, "tmux answers", func() bool {
 		_, err := term.try("show-options", "-s")
 		return err == nil
 	})

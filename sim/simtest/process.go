@@ -30,6 +30,16 @@ func patience() time.Duration {
 	return 3 * time.Minute
 }
 
+// Eventually waits for a condition that nothing announces.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("simtest: not after %v: %s", Patience, what)
+		}
+	}
+}
+
 // Command says what to run. The simulator's environment (truth and ready file) is added by Start.
 type Command struct {
 	Path string
