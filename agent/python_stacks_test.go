@@ -145,27 +145,24 @@ func recordSites(t *testing.T, python string, stacks agent.PythonStacks, rounds 
 // Every call's Python stack is what Python itself says, function by function and
 // line by line.
 func TestPythonStacksEqualTruth(t *testing.T) {
-	for _, python := range interpreters(t) {
-		t.Run(python, func(t *testing.T) {
-			got, want := recordSites(t, python, agent.PythonStacksAll, 6, "sites")
-			if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
-				t.Errorf("stacks differ from Python's own:\n%s", diff)
-			}
-			expectNoLosses(t, got)
-		})
-	}
-}
-
-// What runs for long is read as what runs once, also where Python compiles it.
-func TestPythonStacksOfHotCode(t *testing.T) {
-	for _, python := range interpreters(t) {
-		t.Run(python, func(t *testing.T) {
-			got, want := recordSites(t, python, agent.PythonStacksAll, 5000, "hot")
-			if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
-				t.Errorf("stacks differ from Python's own:\n%s", diff)
-			}
-			expectNoLosses(t, got)
-		})
+	for _, test := range []struct {
+		what   string // of testdata/python_sites.py
+		rounds int
+	}{
+		{"sites", 6},
+		{"hot", 5000},   // runs for long, so that Python may compile it
+		{"natives", 20}, // threads that run no Python have no frames, and never another thread's; among many that come and go
+		{"forks", 10},   // a child calls from the same lines and is another process
+	} {
+		for _, python := range interpreters(t) {
+			t.Run(test.what+" "+python, func(t *testing.T) {
+				got, want := recordSites(t, python, agent.PythonStacksAll, test.rounds, test.what)
+				if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
+					t.Errorf("stacks differ from Python's own:\n%s", diff)
+				}
+				expectNoLosses(t, got)
+			})
+		}
 	}
 }
 
@@ -217,33 +214,6 @@ func TestPythonStacksSampled(t *testing.T) {
 			}
 			if n := got.Overhead.Samples; n != sampled || got.Overhead.SamplesNS == 0 {
 				t.Errorf("%d samples in the rows, %d by the kernel's account, which took %d ns", sampled, n, got.Overhead.SamplesNS)
-			}
-			expectNoLosses(t, got)
-		})
-	}
-}
-
-// Threads that run no Python have no frames, and never another thread's; also
-// among many thread states, of threads that come and go.
-func TestPythonStacksOfNativeThreads(t *testing.T) {
-	for _, python := range interpreters(t) {
-		t.Run(python, func(t *testing.T) {
-			got, want := recordSites(t, python, agent.PythonStacksAll, 20, "natives")
-			if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
-				t.Errorf("stacks differ from Python's own:\n%s", diff)
-			}
-			expectNoLosses(t, got)
-		})
-	}
-}
-
-// A forked child calls from the same lines and is another process.
-func TestPythonStacksOfForkingProcess(t *testing.T) {
-	for _, python := range interpreters(t) {
-		t.Run(python, func(t *testing.T) {
-			got, want := recordSites(t, python, agent.PythonStacksAll, 10, "forks")
-			if diff := diffStacks(want, stacksOf(got, false)); diff != "" {
-				t.Errorf("stacks differ from Python's own:\n%s", diff)
 			}
 			expectNoLosses(t, got)
 		})
