@@ -430,17 +430,20 @@ static __always_inline void thread_ends(struct thread_state *state)
     /* Its record stays in change: what the thread still does in the kernel is not its own. */
 }
 
+/* The end of a thread; false if nobody has seen it begin. */
+static __always_inline bool task_ends(struct task_struct *task)
+{
+    struct thread_state *state = thread_find(task);
+
+    if (state)
+        thread_ends(state);
+    return state;
+}
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-    struct thread_state *state;
-
-    if (!task_is_target(task))
-        return 0;
-    state = thread_find(task);
-    if (state)
-        thread_ends(state);
-    else if (in_window())
+    if (task_is_target(task) && !task_ends(task) && in_window())
         count(LOST_THREAD_BEGIN);
     return 0;
 }
@@ -457,13 +460,8 @@ int BPF_PROG(on_new_again, struct task_struct *task)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit_again, struct task_struct *task)
 {
-    struct thread_state *state;
-
-    if (!task_is_target(task))
-        return 0;
-    state = thread_find(task);
-    if (state)
-        thread_ends(state);
+    if (task_is_target(task))
+        task_ends(task);
     return 0;
 }
 
@@ -472,15 +470,11 @@ int BPF_PROG(on_exit_again, struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-    struct thread_state *state;
-
     if (announcing)
         bpf_task_storage_delete(&copies, task); /* the next program has no gate of ours */
     if (!task_is_target(task))
         return 0;
-    state = thread_find(task);
-    if (state)
-        thread_ends(state);
+    task_ends(task);
     if (!window_over())
         window_end = bpf_ktime_get_ns();
     target_ended = TARGET_EXECED;
