@@ -61,7 +61,7 @@ type Config struct {
 	Wait bool // for the driver to be mapped, instead of ErrNoDriver
 	// Live: the window may be open for a long time, and be looked at meanwhile
 	// with Snapshot. Of the single spans the latest are kept instead of the
-	// first, and only the sum of threads that ended long ago, see doc.go.
+	// first, and sooner only the sum of threads that ended long ago, see doc.go.
 	Live bool
 	// Timeline asks for the single events of the window's last part of this
 	// length; 0: none. Not in a window that is looked at while it is open.

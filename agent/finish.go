@@ -32,7 +32,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 	busy := agentCPU()
 	detached := s.quiesce()
 	s.meter.switched(agentCPU() - busy)
-	if s.config.Live {
+	if s.config.Live || len(s.retired.serials) > 0 { // else all rows are in the tables still
 		if err := s.retire(); err != nil {
 			return nil, err
 		}

@@ -5,15 +5,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"stageprof/bpf"
 )
 
-// maxRetired bounds the rows of threads that have ended which are kept one by
-// one: some megabytes.
-const maxRetired = 2048
+// What bounds the rows of threads that have ended which are kept one by one. Each
+// snapshot of a live window has all of them: some megabytes. The one Recording of
+// other windows may have as many as the kernel side's tables hold.
+const (
+	maxRetired     = 65_536
+	maxRetiredLive = 2048
+)
+
+// When rows are taken out, which takes a reading of all tables: once so many threads have
+// begun since the last time, and in a window that is looked at while it is open every
+// second anyway. The tables have room for some thousands between two looks.
+const (
+	retireInterval = time.Second
+	retireCrowd    = 256
+)
 
 // foldedThread is the serial number of all threads together that ended long ago.
 const foldedThread = processThread - 1
@@ -21,6 +34,7 @@ const foldedThread = processThread - 1
 // retired holds the rows of threads that have ended, out of the kernel side's
 // tables. Nothing changes them any more.
 type retired struct {
+	most        int // rows that are kept one by one
 	calls       table[bpf.ProbeCallKey, bpf.ProbeCallRow]
 	debts       table[bpf.ProbeDebtKey, bpf.ProbeDebtRow]
 	stages      table[bpf.ProbeStageKey, bpf.ProbeStageRow]
@@ -32,8 +46,13 @@ type retired struct {
 	serials []uint32 // whose rows are not folded, in the order in which they were taken
 }
 
-func newRetired() retired {
+func newRetired(live bool) retired {
+	most := maxRetired
+	if live {
+		most = maxRetiredLive
+	}
 	return retired{
+		most:        most,
 		calls:       newTable(func(k *bpf.ProbeCallKey) *uint32 { return &k.Thread }, addCallRow),
 		debts:       newTable(func(k *bpf.ProbeDebtKey) *uint32 { return &k.Thread }, addDebtRow),
 		stages:      newTable(func(k *bpf.ProbeStageKey) *uint32 { return &k.Thread }, addStageRow),
@@ -102,6 +121,20 @@ func (t *table[K, V]) fold(old map[uint32]bool) {
 // single is how many rows are of one thread each.
 func (t *table[K, V]) single() int { return len(t.rows) - t.folded }
 
+// retireIfDue does what retire does, if it is time to.
+func (w *watcher) retireIfDue() error {
+	var begun uint32
+	if err := w.objects.LastThread.Get(&begun); err != nil {
+		return fmt.Errorf("reading how many threads there were: %w", err)
+	}
+	crowd, late := begun-w.begun >= retireCrowd, time.Since(w.lastRetired) >= retireInterval
+	if !crowd && !(w.config.Live && late) {
+		return nil
+	}
+	w.begun, w.lastRetired = begun, time.Now()
+	return w.retire()
+}
+
 // retire takes the rows of threads that have ended out of the kernel side's
 // tables, so that a target which goes through many threads does not fill them.
 func (s *Session) retire() error {
@@ -129,13 +162,21 @@ func (s *Session) retire() error {
 	if err := r.takeThreads(s.objects.Threads, ended); err != nil {
 		return err
 	}
+	return s.foldRetired()
+}
+
+// foldRetired adds the rows of old threads up, if there are too many.
+func (s *Session) foldRetired() error {
+	r := &s.retired
 	if !r.tooMany() {
 		return nil
 	}
-	if err := s.spans.read(); err != nil { // spans need the names of their threads
+	// Spans and events need the names of their threads.
+	if err := errors.Join(s.spans.read(), s.timeline.read()); err != nil {
 		return err
 	}
 	inUse := s.spans.threads()
+	s.timeline.addThreads(inUse)
 	for r.tooMany() && len(r.serials) > 0 {
 		if err := s.samples.fold(r.fold(inUse)); err != nil {
 			return err
@@ -144,7 +185,7 @@ func (s *Session) retire() error {
 	return nil
 }
 
-func (r *retired) tooMany() bool { return r.single() > maxRetired || len(r.serials) > maxRetired }
+func (r *retired) tooMany() bool { return r.single() > r.most || len(r.serials) > r.most }
 
 // takeThreads takes the threads themselves, whose rows have all been taken.
 func (r *retired) takeThreads(m *ebpf.Map, ended map[uint32]bpf.ProbeThreadInfo) error {

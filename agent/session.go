@@ -117,7 +117,7 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	s := &Session{
 		config: config, meter: config.meter, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
 		lateTries: map[image]int{}, settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
-		retired: newRetired(),
+		retired: newRetired(config.Live),
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())

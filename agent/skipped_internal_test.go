@@ -22,7 +22,7 @@ func threadsTable(t *testing.T, serials ...uint32) *drain {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { threads.Close() })
-	d := &drain{Session: &Session{retired: newRetired()}}
+	d := &drain{Session: &Session{retired: newRetired(true)}}
 	d.objects.Threads = threads
 	for _, serial := range serials {
 		setEnd(t, d, serial, bpf.ProbeThreadEndTHREAD_RUNS)

@@ -151,7 +151,7 @@ func TestStateAdvances(t *testing.T) {
 
 // Folding keeps every sum.
 func TestFoldKeepsSums(t *testing.T) {
-	r := newRetired()
+	r := newRetired(true)
 	const threads = 9
 	for serial := range uint32(threads) {
 		r.info[serial] = bpf.ProbeThreadInfo{Tid: 7}
@@ -198,7 +198,7 @@ func TestFoldKeepsSums(t *testing.T) {
 
 // An error in one table loses nothing of the others.
 func TestRetireLosesNothing(t *testing.T) {
-	s := &Session{retired: newRetired(), objects: bpf.ProbeObjects{ProbeMaps: bpf.ProbeMaps{
+	s := &Session{retired: newRetired(true), objects: bpf.ProbeObjects{ProbeMaps: bpf.ProbeMaps{
 		Threads: newMap(t, "threads"), Calls: newMap(t, "calls"), Debts: newMap(t, "debts"),
 		Stages: newMap(t, "stages"), Regions: newMap(t, "regions"), RegionParts: newMap(t, "region_parts"), Allocations: newMap(t, "allocations"),
 	}}}

@@ -185,6 +185,25 @@ func take[T any](l *eventList[T], b []byte) error {
 	return nil
 }
 
+// addThreads adds the threads of all events to a set.
+func (r *timelineReader) addThreads(threads map[uint32]bool) {
+	if r == nil {
+		return
+	}
+	for i := range r.calls.kept {
+		threads[r.calls.kept[i].Thread] = true
+	}
+	for i := range r.off.kept {
+		threads[r.off.kept[i].Thread] = true
+	}
+	for i := range r.waits.kept {
+		threads[r.waits.kept[i].Thread] = true
+	}
+	for i := range r.spans.kept {
+		threads[r.spans.kept[i].thread] = true
+	}
+}
+
 func (r *timelineReader) close() error {
 	if r == nil {
 		return nil

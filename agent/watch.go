@@ -21,9 +21,6 @@ const (
 	lookInterval = 500 * time.Millisecond
 	// progressInterval is how often it reports.
 	progressInterval = 500 * time.Millisecond
-	// retireInterval is how often the rows of threads that have ended are taken
-	// out of the kernel's tables.
-	retireInterval = time.Second
 )
 
 // watch lets the window pass and says what ended it. Meanwhile it attaches to
@@ -92,6 +89,7 @@ type watcher struct {
 	lastLook     time.Time
 	lastReport   time.Time
 	lastRetired  time.Time
+	begun        uint32 // threads until then
 }
 
 func (w *watcher) tick() (recording.WindowEnd, error) {
@@ -119,11 +117,10 @@ func (w *watcher) look() (recording.WindowEnd, error) {
 	if err := w.lookForChildren(); err != nil {
 		w.warnOnce(err.Error())
 	}
-	if !w.config.Live || time.Since(w.lastRetired) < retireInterval {
-		return "", nil
+	if err := w.retireIfDue(); err != nil {
+		w.warnOnce(err.Error()) // the rows are still in one of both places
 	}
-	w.lastRetired = time.Now()
-	return "", w.retire()
+	return "", nil
 }
 
 // warnOfNew says that something new can't be probed, unless the target is gone.

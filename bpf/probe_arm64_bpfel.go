@@ -918,6 +918,7 @@ const (
 	ProbeVarForks            = "forks"
 	ProbeVarGil              = "gil"
 	ProbeVarGilMethod        = "gil_method"
+	ProbeVarLastThread       = "last_thread"
 	ProbeVarLoaderEvents     = "loader_events"
 	ProbeVarMatching         = "matching"
 	ProbeVarMetered          = "metered"
@@ -1058,6 +1059,7 @@ type ProbeVariableSpecs struct {
 	Forks           *ebpf.VariableSpec `ebpf:"forks"`
 	Gil             *ebpf.VariableSpec `ebpf:"gil"`
 	GilMethod       *ebpf.VariableSpec `ebpf:"gil_method"`
+	LastThread      *ebpf.VariableSpec `ebpf:"last_thread"`
 	LoaderEvents    *ebpf.VariableSpec `ebpf:"loader_events"`
 	Matching        *ebpf.VariableSpec `ebpf:"matching"`
 	Metered         *ebpf.VariableSpec `ebpf:"metered"`
@@ -1187,6 +1189,7 @@ type ProbeVariables struct {
 	Forks           *ebpf.Variable `ebpf:"forks"`
 	Gil             *ebpf.Variable `ebpf:"gil"`
 	GilMethod       *ebpf.Variable `ebpf:"gil_method"`
+	LastThread      *ebpf.Variable `ebpf:"last_thread"`
 	LoaderEvents    *ebpf.Variable `ebpf:"loader_events"`
 	Matching        *ebpf.Variable `ebpf:"matching"`
 	Metered         *ebpf.Variable `ebpf:"metered"`

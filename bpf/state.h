@@ -331,7 +331,7 @@ struct {
     __uint(max_entries, 32 << 20);
 } timeline_events SEC(".maps");
 
-static u32 last_thread = 0;
+volatile u32 last_thread = 0; /* the serial number of the latest one */
 static u32 next_path = PATH_FIRST;
 static u64 last_text = 0;
 static u32 next_stream = 0;
