@@ -56,8 +56,9 @@ test: all ## every test that needs no PyTorch and no browser (as root: they load
 	@scripts/test.sh
 
 .PHONY: test-long
-test-long: all ## the pipeline and a page that watches it, for ten minutes each (LONG=10m)
-	STAGEPROF_LONG=$(or $(LONG),10m) go test -count=1 -timeout 60m -v ./agent ./cmd/stageprof -run '^(TestPipelineTimes|TestServeSoak)$$'
+test-long: all ## the pipeline and a page that watches it, for ten minutes each (LONG=10m); hostile targets in full size
+	STAGEPROF_LONG=$(or $(LONG),10m) go test -count=1 -timeout 0 -v ./agent ./cmd/stageprof \
+		-run '^(TestPipelineTimes|TestServeSoak|TestHostileForgedMarkers|TestHostileThreadIDsUsedAgain|TestFamilyOfManyWorkers)$$'
 
 .PHONY: test-soak
 test-soak: all ## serve beside a training that is started again and again: flat memory, exact counts (SOAK=30m)

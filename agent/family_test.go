@@ -333,6 +333,31 @@ func TestFamilyOfManyBriefChildren(t *testing.T) {
 	}
 }
 
+// Many workers, in a long test more than are recorded at once: those that are recorded
+// are exact, the others are named.
+func TestFamilyOfManyWorkers(t *testing.T) {
+	workers := sized(6, agent.MaxMembers)
+	p := simtest.Start(t, simtest.Tester(t, "forker", "--workers", fmt.Sprint(workers), "--calls", "300", "--early", "1", "--markers", simtest.Markers(t)))
+	p.WaitLines("up", workers+1)
+	pids := append(numbers(t, p.WaitLines(`{"child":`, workers), `{"child":`), p.PID)
+	f := recordFamily(t, agent.Config{PID: p.PID})
+	p.Ready()
+	got := f.finish()
+	p.Wait()
+	for pid, r := range got {
+		expectEqual(t, r, p.TruthOf(pid).Counts())
+	}
+	named := 0
+	for _, pid := range pids {
+		if got[pid] == nil && strings.Contains(strings.Join(f.got.Missed, "\n"), fmt.Sprintf("%d (", pid)) {
+			named++
+		}
+	}
+	if want := min(len(pids), agent.MaxMembers); len(got) != want || named != len(pids)-want {
+		t.Errorf("%d of %d processes were recorded, want %d; missed %q", len(got), len(pids), want, f.got.Missed)
+	}
+}
+
 // A forked worker that is recorded, does nothing, and goes, is one of a number.
 func TestFamilyCountsIdleWorkers(t *testing.T) {
 	p := startPuppet(t)

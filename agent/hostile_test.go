@@ -17,17 +17,30 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"stageprof/agent"
+	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
 
 // What a hostile or an unlucky target does must neither harm it nor make the
 // numbers wrong: they equal the driver's truth, or what is missing is counted.
 
-// Markers with forged arguments, ten for each call: every call is counted, under
+// sized is how much of something a test does: in `make test`, and in `make test-long`.
+func sized(short, long int) int {
+	if os.Getenv("STAGEPROF_LONG") != "" {
+		return long
+	}
+	return short
+}
+
+// Markers with forged arguments, ten for each call, as fast as the target can, which is
+// millions a second on each thread where nobody records: every call is counted, under
 // whatever stage, and the account of time stays whole.
 func TestHostileForgedMarkers(t *testing.T) {
-	got, p := runTester(t, agent.Config{}, simtest.Tester(t, "forger", "--threads", "2", "--calls", "20000").With(
+	const threads, markersPerCall = 2, 10
+	calls := sized(40_000, 1_000_000)
+	got, p := runTester(t, agent.Config{}, simtest.Tester(t, "forger", "--threads", fmt.Sprint(threads), "--calls", fmt.Sprint(calls)).With(
 		"LD_PRELOAD="+simtest.Markers(t)))
+	t.Logf("%d forged markers in %v", threads*calls*markersPerCall, got.Window.Duration)
 	expectAccounted(t, got)
 	if diff := simtest.Diff(p.Truth().Counts().By(simtest.ByThreadAndSymbol), counts(got).By(simtest.ByThreadAndSymbol)); diff != "" {
 		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
@@ -110,6 +123,50 @@ func TestHostileThreadEndsInCall(t *testing.T) {
 	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
 }
 
+// C++ exceptions leave driver calls. What is not timed is left to them: functions that
+// call back never are, others are not if they are not chosen.
+func TestHostileExceptions(t *testing.T) {
+	for _, test := range []struct{ probes, order string }{
+		{"all", "w throw-back 100"},
+		{"launch", "w throw-out 100"},
+	} {
+		t.Run(test.order, func(t *testing.T) {
+			p := startFunctions(t)
+			r := record(t, agent.Config{PID: p.PID, Probes: test.probes})
+			p.order("w begin step", "w launch 3", test.order, "w launch 4", "w end")
+			got := r.interrupt()
+			p.end()
+			expectNoLosses(t, got)
+			if diff := cmp.Diff(map[string]uint64{"own step": 7}, attributions(got)); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+			expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
+		})
+	}
+}
+
+// An exception out of a call that is timed can't be unwound (docs/limits.md). What was
+// recorded until then is there, and no more.
+func TestHostileExceptionOutOfTimedCall(t *testing.T) {
+	p := startFunctions(t)
+	r := record(t, agent.Config{PID: p.PID})
+	p.order("w begin step", "w launch 3")
+	p.tell("w throw-out 1")
+	got := r.finish()
+	if err := p.Exit(); err == nil || !strings.Contains(err.Error(), syscall.SIGABRT.String()) {
+		t.Errorf("the target ended by %v", err)
+	}
+	expectEnd(t, got, recording.EndExit)
+	expectAccounted(t, got)
+	if diff := cmp.Diff(map[string]uint64{"own step": 3}, attributions(got)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if n := lostCalls(got); n != 1 {
+		t.Errorf("losses %v", losses(got))
+	}
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {0, 1}})
+}
+
 // A child of vfork runs in the target's memory, with its probes in the code, and
 // is another process all the same. The driver can't tell and counts its calls as
 // the parent's.
@@ -130,22 +187,41 @@ func TestHostileVfork(t *testing.T) {
 	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}})
 }
 
-// Thread ids are given again at once, as they are where there are few.
+// More threads come and go than the tables have room for, and the few ids that there
+// are for them are given again and again: rows of their own are there for as many as
+// there is room for, and of the others the sum.
 func TestHostileThreadIDsUsedAgain(t *testing.T) {
-	p := simtest.Start(t, simtest.Tester(t, "churn", "--threads", "6000", "--at-once", "8", "--markers", simtest.Markers(t)))
+	threads := sized(12_000, 200_000)
+	script := fmt.Sprintf("exec %s --threads %d --at-once 8 --markers %s", simtest.Build(t, "sim/testers/churn"), threads, simtest.Markers(t))
+	if eachNamespaceLimitsIDs(t) {
+		script = "echo 400 >/proc/sys/kernel/pid_max; " + script
+	}
+	p := simtest.Start(t, simtest.Command{Path: "/usr/bin/unshare", Args: []string{"--pid", "--fork", "--mount-proc", "sh", "-c", script}})
 	p.WaitLine("up")
-	r := record(t, agent.Config{PID: p.PID})
-	stop := setNextID(t, p.PID)
+	target := onlyChild(t, p.PID)
+	r := record(t, agent.Config{PID: target})
+	stop := setNextID(t, target)
 	p.Ready()
 	got := r.finish()
 	stop()
 	p.Wait()
-	expectEqual(t, got, p.Truth().Counts())
-	ids := map[int]int{}
-	for _, thread := range got.Threads {
-		ids[thread.TID]++
+	truth := p.TruthOf(1).Counts()
+	if diff := simtest.Diff(truth.By(simtest.ByTagAndSymbol), counts(got).By(simtest.ByTagAndSymbol)); diff != "" {
+		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
 	}
-	if len(ids) == len(got.Threads) {
+	expectAccounted(t, got)
+	lost := losses(got)
+	delete(lost, "spans_not_kept")
+	if len(lost) > 0 {
+		t.Errorf("losses %v", lost)
+	}
+	inside, outside := map[int]int{}, map[int]int{}
+	for _, thread := range got.Threads {
+		outside[thread.TID]++
+		inside[thread.NTID]++
+	}
+	t.Logf("%d threads of %d are told apart; %d ids, %d in the target's namespace", len(got.Threads), threads, len(outside), len(inside))
+	if len(outside) == len(got.Threads) || len(inside) == len(got.Threads) {
 		t.Error("no thread id was used again: the test shows nothing")
 	}
 	whole := uint64(0)
@@ -154,9 +230,21 @@ func TestHostileThreadIDsUsedAgain(t *testing.T) {
 			whole += s.Count
 		}
 	}
-	if whole != 6000 {
-		t.Errorf("%d whole spans of 6000 threads, losses %v", whole, losses(got))
+	if whole != uint64(threads) {
+		t.Errorf("%d whole spans of %d threads", whole, threads)
 	}
+}
+
+// eachNamespaceLimitsIDs tells whether pid_max is a pid namespace's own, from Linux 6.14
+// on, and not the whole machine's: then somebody with no rights outside may change it.
+func eachNamespaceLimitsIDs(t *testing.T) bool {
+	t.Helper()
+	const nobody = 65534
+	look := exec.Command("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "test", "-w", "/proc/sys/kernel/pid_max")
+	look.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	err := look.Run()
+	t.Logf("pid_max is a namespace's own: %t", err == nil)
+	return err == nil
 }
 
 // setNextID lets the kernel search for free ids from the same one on, again and
@@ -349,6 +437,33 @@ func hugeDriver(t *testing.T, functions int) string {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	return library
+}
+
+// The agent is stopped for five seconds in which the target calls 400,000 times a second:
+// counting goes on in the kernel.
+func TestHostileAgentStopped(t *testing.T) {
+	const rate, seconds = 200_000, 5
+	p := startPuppet(t)
+	threads := []string{"w", "v"}
+	for _, thread := range threads {
+		p.order("main start " + thread)
+	}
+	baseline := p.truthSoFar().Counts()
+	a := startAgent(t, p.PID)
+	a.Signal(syscall.SIGSTOP)
+	begin := time.Now()
+	for _, thread := range threads {
+		p.order(thread + " begin step")
+		p.tell(fmt.Sprintf("%s poll %d %d", thread, rate*seconds, rate))
+	}
+	for _, thread := range threads {
+		p.order(thread + " end") // which waits for the calls
+	}
+	t.Logf("%.0f calls a second for %v", float64(len(threads)*rate*seconds)/time.Since(begin).Seconds(), time.Since(begin))
+	a.Signal(syscall.SIGCONT)
+	got := a.interrupt()
+	expectEqual(t, got, since(baseline, p.end().Counts()))
+	expectSpans(t, got, map[stageKey]spanCount{{"w", "step"}: {1, 0}, {"v", "step"}: {1, 0}})
 }
 
 // expectRestored waits until all code of the libraries that get probes is what it

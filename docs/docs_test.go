@@ -145,7 +145,8 @@ func goFiles(t *testing.T, each func(path string, text []byte)) {
 // The only program that is ever started is this one: to calibrate, and to go on with
 // fewer capabilities.
 func TestNoOtherPrograms(t *testing.T) {
-	starts := regexp.MustCompile(`exec\.Command\w*\([^\n]*|os\.StartProcess\([^\n]*|(?:syscall|unix)\.(?:Exec|ForkExec)\([^\n]*`)
+	starts := regexp.MustCompile(`exec\.(?:Command\w*\(|Cmd\{)[^\n]*|os\.StartProcess\([^\n]*|` +
+		`(?:syscall|unix)\.(?:Exec|ForkExec|StartProcess)\([^\n]*|SYS_(?:EXECVE|FORK|VFORK|CLONE)\w*`)
 	found := 0
 	goFiles(t, func(path string, text []byte) {
 		for _, call := range starts.FindAll(text, -1) {

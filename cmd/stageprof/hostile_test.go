@@ -2,14 +2,18 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
 	"stageprof/report"
@@ -195,5 +199,77 @@ func TestHostileNamesInMessages(t *testing.T) {
 	}
 	if text := b.String(); strings.ContainsAny(text, "\x1b\u202e") || strings.Contains(text, "\nstageprof: all is well") || !strings.Contains(text, report.Printable(name)) {
 		t.Errorf("%s", text)
+	}
+}
+
+// A disk that is full, or gets full while the files are written: what finds no room is
+// named, nothing half-written stays, the table is there, and the target notices nothing.
+func TestHostileFullDisk(t *testing.T) {
+	for name, room := range map[string]int{"no room": 0, "room for a part": 8 << 10} {
+		t.Run(name, func(t *testing.T) {
+			p, ready := caller(t, "--hold", "-")
+			disk := smallDisk(t)
+			r := startRecord(t, p.PID, "--probes", "all", "-o", filepath.Join(disk, "profile"), "--save", filepath.Join(disk, "saved"),
+				"--spans", filepath.Join(disk, "spans"), "--stages-out", filepath.Join(disk, "stages"))
+			fill(t, disk, room)
+			release(t, ready)
+			p.WaitLine("done")
+			r.signal(t, syscall.SIGINT)
+			r.wait(t, exitError)
+			if text := r.stderr.String(); !strings.Contains(text, "no space left") || !strings.Contains(text, disk) {
+				t.Errorf("stderr %q, want which file has no room", text)
+			}
+			if !strings.Contains(r.stdout.String(), "all calls") {
+				t.Errorf("stdout %q, want the table", r.stdout.String())
+			}
+			if left := names(t, disk); !slices.Equal(left, []string{"filler"}) {
+				t.Errorf("left on the disk: %q", left)
+			}
+			if n := differs(t, p.PID, filepath.Base(simtest.Driver(t))); n != 0 {
+				t.Errorf("%d bytes of the driver's code are not as they were", n)
+			}
+			p.Release()
+			p.Wait()
+			if diff := simtest.Diff(p.Expected(), p.Truth().Counts()); diff != "" {
+				t.Errorf("the target was disturbed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// smallDisk mounts a file system of 64 KiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatalf("mounting a file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// fill leaves so many bytes of room on a disk.
+func fill(t *testing.T, disk string, room int) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size := int64(0)
+	for err == nil {
+		var n int
+		n, err = f.Write(make([]byte, 4096))
+		size += int64(n)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(size - int64(room)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -396,26 +396,34 @@ API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)
     return active_blocks(blocks, f, threads, shared);
 }
 
-static CUresult potential_block(int *grid, int *block, CUfunction f, int limit) {
+// The caller's function says how much memory a block of so many threads takes. It runs on the
+// caller's thread, before the driver returns.
+typedef size_t (*memory_of_block)(int threads);
+
+static CUresult potential_block(int *grid, int *block, CUfunction f, memory_of_block memory,
+                                int limit) {
     CUresult result = function_ready(f);
     if (result)
         return result;
     if (!grid || !block)
         return CUDA_ERROR_INVALID_VALUE;
-    *block = limit > 0 && limit < 1024 ? limit : 1024;
+    int threads = limit > 0 && limit < 1024 ? limit : 1024;
+    if (memory)
+        memory(threads);
+    *block = threads;
     *grid = 2 * 108;
     return CUDA_SUCCESS;
 }
 
 API(cuOccupancyMaxPotentialBlockSize)
-(int *grid, int *block, CUfunction f, void *dynamic UNUSED, size_t shared UNUSED, int limit) {
-    return potential_block(grid, block, f, limit);
+(int *grid, int *block, CUfunction f, memory_of_block memory, size_t shared UNUSED, int limit) {
+    return potential_block(grid, block, f, memory, limit);
 }
 
 API(cuOccupancyMaxPotentialBlockSizeWithFlags)
-(int *grid, int *block, CUfunction f, void *dynamic UNUSED, size_t shared UNUSED, int limit,
+(int *grid, int *block, CUfunction f, memory_of_block memory, size_t shared UNUSED, int limit,
  unsigned flags UNUSED) {
-    return potential_block(grid, block, f, limit);
+    return potential_block(grid, block, f, memory, limit);
 }
 
 API(cuOccupancyAvailableDynamicSMemPerBlock)

@@ -123,6 +123,7 @@ struct memcpy_2d {
     F(cuMemMap, (CUdeviceptr, size_t, size_t, void *, uint64_t))                                   \
     F(cuMemUnmap, (CUdeviceptr, size_t))                                                           \
     F(cuMemSetAccess, (CUdeviceptr, size_t, const struct access_desc *, size_t))                   \
+    F(cuOccupancyMaxPotentialBlockSize, (int *, int *, void *, size_t (*)(int), size_t, int))      \
     F(cuGraphCreate, (void **, unsigned))                                                          \
     F(cuGraphDestroy, (void *))                                                                    \
     F(cuGraphInstantiateWithFlags, (void **, void *, uint64_t))                                    \

@@ -19,11 +19,10 @@
 //   poll N RATE           N times cuStreamQuery, RATE a second; 0: as fast as it can
 //   abandon               a cuStreamQuery that is left by longjmp
 //   leave                 the thread ends inside a cuStreamQuery, by pthread_exit, which runs what
-//   is
-//                         pushed for its end: answered by "cleaned" in between
+//                         is pushed for its end: answered by "cleaned" in between
+//   leavers N             N times a thread that ends so, one after the other
 //   signal N              N times a cuStreamQuery in which a signal comes; its handler opens a
-//   stage
-//                         and calls cuDriverGetVersion
+//                         stage and calls cuDriverGetVersion
 //   storm N               N launches while a timer sends signals as fast as it can
 //   hang                  a cuStreamQuery that never returns; answered by "inside"
 //   pause FILE            a cuStreamQuery that returns once the file exists; answered by "inside"
@@ -60,6 +59,9 @@
 //   ranges N              N times push of a name that was not there before, launch 1, pop
 //   library FILE          opens a library of functions to call (libfunctions)
 //   call FUNCTION N       calls one of them with N and a function that launches once
+//   throw-back N          N times a cuOccupancyMaxPotentialBlockSize that an exception leaves: that
+//                         of the library's function which it calls back
+//   throw-out N           N times a cuStreamQuery that an exception leaves
 //   lend FILE             as pause, but gives the GIL up inside, and takes it back before the end
 //   sleep-at ADDRESS MS   sleeps for so long in a futex there, as threads do that wait for a lock
 //   loop N ORDER; ORDER…  obeys the orders N times and says how long these rounds took (tester.h)
@@ -248,6 +250,23 @@ static void leave_by_exit(void) {
     cu.cuStreamQuery(NULL);
     pthread_cleanup_pop(0);
     tester_fail("a call that pthread_exit leaves has returned");
+}
+
+static void *live_for_a_call(void *nothing) {
+    (void)nothing;
+    MUST(cu.cuCtxSetCurrent(context), 0);
+    cu.simcuda_set_hook(end_thread);
+    cu.cuStreamQuery(NULL);
+    tester_fail("a call that pthread_exit leaves has returned");
+}
+
+static void leavers(const char *count) {
+    for (long i = atol(count); i > 0; i--) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, live_for_a_call, NULL))
+            tester_fail("starting a thread: %m");
+        pthread_join(thread, NULL);
+    }
 }
 
 static void handle(int number) {
@@ -615,6 +634,13 @@ static void open_functions(const char *path) {
     functions = open_library(path);
 }
 
+static void *library_function(const char *name) {
+    void *function = functions ? dlsym(functions, name) : NULL;
+    if (!function)
+        tester_fail("there is no function \"%s\"", name);
+    return function;
+}
+
 static void launch_once(void) {
     launch("1");
 }
@@ -625,10 +651,41 @@ static void call_function(const char *arguments) {
     long number;
     if (sscanf(arguments, "%4351s %ld", name, &number) != 2)
         tester_fail("call: a function and a number are needed, not \"%s\"", arguments);
-    *(void **)&function = dlsym(functions, name);
-    if (!function)
-        tester_fail("looking for a function: %s", dlerror());
+    *(void **)&function = library_function(name);
     function(number, launch_once);
+}
+
+static size_t (*refuse_block)(int threads);
+
+static void ask_for_block(void) {
+    int grid, block;
+    cu.cuOccupancyMaxPotentialBlockSize(&grid, &block, tester_function(), refuse_block, 0, 0);
+    tester_fail("a call that an exception leaves has returned");
+}
+
+static void refuse(void) {
+    refuse_block(1);
+}
+
+static void query_refused(void) {
+    cu.simcuda_set_hook(refuse);
+    cu.cuStreamQuery(NULL);
+    tester_fail("a call that an exception leaves has returned");
+}
+
+static void attempt(const char *count, void (*work)(void)) {
+    void (*function)(long, void (*)(void));
+    *(void **)&function = library_function("attempt");
+    *(void **)&refuse_block = library_function("refuse_block");
+    function(atol(count), work);
+}
+
+static void throw_back(const char *count) {
+    attempt(count, ask_for_block);
+}
+
+static void throw_out(const char *count) {
+    attempt(count, query_refused);
 }
 
 static void lend_inside(void) {
@@ -748,6 +805,7 @@ static void obey(const char *order) {
         {"poll", NULL, poll},
         {"abandon", abandon, NULL},
         {"leave", leave_by_exit, NULL},
+        {"leavers", NULL, leavers},
         {"signal", NULL, signal_inside},
         {"storm", NULL, storm},
         {"hang", hang, NULL},
@@ -788,6 +846,8 @@ static void obey(const char *order) {
         {"semaphores", semaphores, NULL},
         {"library", NULL, open_functions},
         {"call", NULL, call_function},
+        {"throw-back", NULL, throw_back},
+        {"throw-out", NULL, throw_out},
         {"lend", NULL, lend},
         {"sleep-at", NULL, sleep_at},
         {"loop", NULL, loop},

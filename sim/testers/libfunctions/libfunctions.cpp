@@ -2,6 +2,7 @@
 // Functions that are entered and left in every way that compilers make: for following functions.
 // Each takes a number, whose meaning is its own, and what to do inside: that makes driver calls.
 #include <csetjmp>
+#include <cstddef>
 
 #define FUNCTION extern "C" __attribute__((noinline, visibility("default"))) void
 
@@ -177,6 +178,22 @@ FUNCTION often(long number, work_t work) {
     for (long i = 0; i < number; i++)
         catcher(1, work);
     after();
+}
+
+// Tries to work, number times, and catches what comes out of that.
+FUNCTION attempt(long number, work_t work) {
+    for (; number > 0; number--) {
+        try {
+            work();
+        } catch (int) {
+            after();
+        }
+    }
+}
+
+// What a caller of the driver tells it about a block of threads: that there can't be one.
+extern "C" __attribute__((visibility("default"))) std::size_t refuse_block(int threads) {
+    throw threads;
 }
 
 // Works and leaps over its caller if the number is positive.
