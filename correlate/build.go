@@ -268,10 +268,11 @@ func (b *builder) addSpans(row recording.Stage) {
 	}
 }
 
-// addOutside adds a thread's time outside any stage, which has no spans.
+// addOutside adds a thread's time outside any stage, which has no spans. Of threads that
+// are summed up there is no bound to it.
 func (b *builder) addOutside(row recording.Stage) {
 	wall := row.WallNS - min(row.ChildNS, row.WallNS)
-	if wall > b.limit {
+	if wall > b.limit && !b.source.Threads[row.Thread].Folded {
 		b.impossibleSpans = add(b.impossibleSpans, 1)
 		return
 	}

@@ -230,6 +230,11 @@ func TestPartsOfImpossibleTimes(t *testing.T) {
 	if l.Threads[0].PartsOutside != nil || len(l.Losses) != 1 || l.Losses[0].Reason != ImpossibleDuration {
 		t.Errorf("an hour in a window of 30 s gives %+v, losses %+v", l.Threads[0].PartsOutside, l.Losses)
 	}
+	b.Recording().Threads[th].Folded = true // then it is the time of many
+	l = Build(b.Recording())
+	if parts := l.Threads[0].PartsOutside; parts == nil || parts.WallNS != uint64(time.Hour) || len(l.Losses) != 0 {
+		t.Errorf("an hour of many threads gives %+v, losses %+v", parts, l.Losses)
+	}
 }
 
 func TestRoles(t *testing.T) {
