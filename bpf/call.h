@@ -119,9 +119,8 @@ static __always_inline void call_abandon(struct thread_state *state, u64 sp)
         call_drop(state);
 }
 
-static __always_inline void call_enter(struct pt_regs *ctx)
+static __always_inline void call_enter(struct pt_regs *ctx, struct task_struct *task)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state = thread_get(task);
     u64 sp = PT_REGS_SP(ctx), cookie, waits = 0;
 
@@ -228,9 +227,8 @@ static __always_inline void call_cut(struct thread_state *state, u64 now)
     call_over(state);
 }
 
-static __always_inline void call_leave(struct pt_regs *ctx, u64 now)
+static __always_inline void call_leave(struct pt_regs *ctx, struct task_struct *task, u64 now)
 {
-    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state = thread_find(task);
     u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS_SIZE, wall, off;
     u32 weight = 0;

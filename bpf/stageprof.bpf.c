@@ -69,9 +69,11 @@ const volatile struct shared_types shared_types = {};
 SEC("uprobe.multi")
 int driver_entry(struct pt_regs *ctx)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
+
     on_own_stack(ctx);
-    if (is_timed())
-        call_enter(ctx);
+    if (is_timed(task))
+        call_enter(ctx, task);
     return 0;
 }
 
@@ -80,10 +82,11 @@ int driver_return(struct pt_regs *ctx)
 {
     /* First of all, so that the program's own work stays outside the call. */
     u64 now = bpf_ktime_get_ns();
+    struct task_struct *task = bpf_get_current_task_btf();
 
     on_own_stack(ctx);
-    if (is_timed())
-        call_leave(ctx, now);
+    if (is_timed(task))
+        call_leave(ctx, task, now);
     return 0;
 }
 

@@ -404,9 +404,9 @@ static __always_inline bool in_window(void)
 }
 
 /* Whether a hit of the driver's probes is about a call that counts. */
-static __always_inline bool is_timed(void)
+static __always_inline bool is_timed(struct task_struct *task)
 {
-    if (!is_target())
+    if (!task_is_target(task))
         return false;
     if (in_window())
         return true;
