@@ -29,6 +29,9 @@ func (s *Session) calibrate(ctx context.Context) error {
 	known, classes := s.config.costs, s.meter.classes(s.plan.classes())
 	costs, err := known.run(ctx, s.mechanism, true, classes)
 	if errors.Is(err, calibrate.ErrProcessFilter) {
+		if err := s.config.checkFilter(); err != nil {
+			return err
+		}
 		s.attacher.PID = 0
 		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
 		costs, err = known.run(ctx, s.mechanism, false, classes)

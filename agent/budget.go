@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"stageprof/agent/calibrate"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/recording"
@@ -65,12 +66,12 @@ func leastCost(last recording.Covered, c recording.Charge) time.Duration {
 	return time.Duration(apart) + time.Duration(float64(whole)*float64(leastWindow)/float64(length))
 }
 
-// windows records under a budget: a sequence of Sessions of one process, each one
-// exact, with no probe in the target between them.
+// windows records one process under a budget: a sequence of Sessions, each one exact,
+// with no probe in the target between them.
 type windows struct {
 	config  Config
 	account account
-	costs   calibrations
+	session *Session        // the window that is open; nil: none is
 	process *target.Process // from the end of the first window on
 	began   time.Time       // the first window's start; zero: not yet
 	busy    time.Duration   // this process's CPU time then
@@ -81,40 +82,62 @@ type windows struct {
 	stopped time.Duration    // when the recording ended, if that was in no window
 }
 
-// recordWithin is Record with a budget.
-func recordWithin(ctx context.Context, config Config) (*recording.Recording, error) {
+// openWindows opens the first window.
+func openWindows(ctx context.Context, config Config) (*windows, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.costs = cmp.Or(config.costs, &calibrations{})
 	w := &windows{config: config, account: account{
-		share: margin * config.Budget, duration: config.Duration, advance: cmp.Or(config.advance, usualAdvance),
+		share: margin * config.Budget, advance: cmp.Or(config.advance, usualAdvance),
 	}}
 	if config.LeaveOut {
 		w.account.advance = min(w.account.advance, trialAdvance)
 	}
-	end, err := w.record(ctx)
-	if w.process != nil {
-		err = errors.Join(err, w.process.Close())
-	}
-	r := w.result()
-	if r == nil {
+	s, err := w.open(ctx)
+	if err != nil {
 		return nil, err
 	}
-	w.finish(r, end)
-	if config.Recorded != nil {
-		err = errors.Join(err, config.Recorded(r))
+	w.session, w.began, w.busy = s, s.startWall, s.startCPU
+	if err := w.affords(s); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// Wait records in one window after the other until the recording is over, which ends
+// like a Session's. On an error it also returns what was seen in the windows before.
+func (w *windows) Wait(ctx context.Context) (*recording.Recording, error) {
+	end, err := w.record(ctx)
+	r := w.result()
+	if r != nil {
+		w.finish(r, end)
 	}
 	return r, err
 }
 
-// record opens one window after the other and says what ended the last one, or the
+// Close lets go of the target, which has no probe unless Wait was not called.
+func (w *windows) Close() error {
+	var err error
+	if w.session != nil {
+		err = w.session.Close()
+		w.session = nil
+	}
+	if w.process != nil {
+		err = errors.Join(err, w.process.Close())
+		w.process = nil
+	}
+	return err
+}
+
+// record lets one window pass after the other and says what ended the last one, or the
 // time after it.
 func (w *windows) record(ctx context.Context) (recording.WindowEnd, error) {
 	for {
-		end, err := w.window(ctx)
-		if err != nil || end != recording.EndBudget {
-			return end, err
-		}
-		end, err = w.pause(ctx)
-		if err != nil || end != "" {
-			return end, err
+		for _, step := range []func(context.Context) (recording.WindowEnd, error){w.pass, w.pause, w.another} {
+			if end, err := step(ctx); err != nil || end != "" {
+				return end, err
+			}
 		}
 	}
 }
@@ -122,27 +145,32 @@ func (w *windows) record(ctx context.Context) (recording.WindowEnd, error) {
 // elapsed is the time since the first window's start.
 func (w *windows) elapsed() time.Duration { return time.Since(w.began) }
 
-// window records one window. What it fails of after the first one does not make
-// the ones before untrue.
-func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
-	s, err := w.open(ctx)
-	switch {
-	case err != nil && w.process == nil:
-		return "", err
-	case err != nil:
-		return w.unopened(err)
-	case w.process != nil && !s.process.SameProgram(w.process):
-		return w.stop(recording.EndExec, s.Close())
+// length is how long the recording will last from the first window's start on, 0 if
+// that is not known.
+func (w *windows) length() time.Duration {
+	if w.config.family != nil {
+		return w.config.family.length(w.began)
 	}
-	r, err := w.pass(ctx, s)
+	return w.config.Duration
+}
+
+// pass lets the open window pass, and says what ended the recording with it, "" if
+// nothing but the budget did.
+func (w *windows) pass(ctx context.Context) (recording.WindowEnd, error) {
+	s := w.session
+	w.account.duration = w.length()
+	if w.config.Duration > 0 { // it took a while to open the window
+		s.config.Duration = max(1, w.config.Duration-w.elapsed())
+	}
+	r, err := s.Wait(ctx)
 	if w.process == nil { // the windows to come must be of the same program
 		w.process, s.process = s.process, nil
 	}
+	w.session = nil
 	err = errors.Join(err, s.Close())
 	if r == nil {
 		return recording.EndInterrupt, err
 	}
-	end := r.Window.End
 	w.pay(r)
 	if t := w.judge(s, r); t != nil {
 		w.trial, w.last = t, t.without(w.last)
@@ -150,13 +178,33 @@ func (w *windows) window(ctx context.Context) (recording.WindowEnd, error) {
 		w.add(r)
 	}
 	w.account.advance = cmp.Or(w.config.advance, usualAdvance)
-	return end, err
+	if r.Window.End == recording.EndBudget && err == nil {
+		return "", nil
+	}
+	return r.Window.End, err
+}
+
+// another opens the next window, or says what ended the recording meanwhile. What it
+// fails of does not make the windows before untrue.
+func (w *windows) another(ctx context.Context) (recording.WindowEnd, error) {
+	s, err := w.open(ctx)
+	switch {
+	case err != nil:
+		return w.unopened(err)
+	case !s.process.SameProgram(w.process):
+		return w.stop(recording.EndExec, s.Close())
+	}
+	w.session = s
+	return "", nil
 }
 
 // unopened says what ended the recording when another window could not be opened.
 func (w *windows) unopened(err error) (recording.WindowEnd, error) {
-	if errors.Is(err, ErrInterrupted) {
+	switch {
+	case errors.Is(err, ErrInterrupted):
 		return w.stop(recording.EndInterrupt, nil)
+	case errors.Is(err, errOver):
+		return w.stop(recording.EndDuration, nil)
 	}
 	if end, goneErr := w.gone(); goneErr == nil && end != "" {
 		return w.stop(end, nil)
@@ -180,7 +228,7 @@ func (w *windows) gone() (recording.WindowEnd, error) {
 func (w *windows) open(ctx context.Context) (*Session, error) {
 	w.report(StateAttaching)
 	config := w.config
-	config.costs, config.leftOut = &w.costs, w.trial.leftOut()
+	config.leftOut = w.trial.leftOut()
 	config.meter = &meter{
 		limit: func() time.Duration { return w.account.limit(w.elapsed()) - w.account.spent },
 		end:   time.Duration(w.last.Cost.SwitchingNS + w.last.Cost.IdleNS),
@@ -192,25 +240,6 @@ func (w *windows) open(ctx context.Context) (*Session, error) {
 		config.Wait, config.started = false, w.process.StartTicks()
 	}
 	return Open(ctx, config)
-}
-
-// pass lets a window pass.
-func (w *windows) pass(ctx context.Context, s *Session) (*recording.Recording, error) {
-	if w.began.IsZero() {
-		if err := w.affords(s); err != nil {
-			return nil, err
-		}
-		w.began, w.busy = s.startWall, s.startCPU
-		if w.config.Ready != nil {
-			if err := w.config.Ready(); err != nil {
-				return nil, fmt.Errorf("saying that the probes are live: %w", err)
-			}
-		}
-	}
-	if w.config.Duration > 0 { // it took a while to open the window
-		s.config.Duration = max(1, w.config.Duration-w.elapsed())
-	}
-	return s.Wait(ctx)
 }
 
 // pay takes the cost of a window that is over into account.
@@ -236,35 +265,43 @@ func (w *windows) stop(end recording.WindowEnd, err error) (recording.WindowEnd,
 	return end, err
 }
 
-// pause waits for the next window, or says what ended the recording.
+// pause waits until the next window may open, or says what ended the recording.
 func (w *windows) pause(ctx context.Context) (recording.WindowEnd, error) {
-	at, fits := w.account.next(leastCost(w.last.Windows[0], w.last.Cost))
-	ends := recording.WindowEnd("")
-	if !fits {
-		at, ends = w.config.Duration, recording.EndDuration
+	var next, over <-chan time.Time
+	if at, fits := w.account.next(leastCost(w.last.Windows[0], w.last.Cost)); fits {
+		next = time.After(at - w.elapsed())
 	}
-	over := time.NewTimer(at - w.elapsed())
-	defer over.Stop()
+	if w.config.Duration > 0 {
+		over = time.After(w.config.Duration - w.elapsed())
+	}
+	w.config.Log.Debug("between two windows", "pid", w.config.PID, "spent", w.account.spent, "elapsed", w.elapsed())
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {
 		w.report(StatePaused)
+		var end recording.WindowEnd
+		due := false
 		select {
 		case <-ctx.Done():
 			return w.stop(recording.EndInterrupt, nil)
 		case <-w.process.Exited():
 			return w.stop(recording.EndExit, nil)
+		case <-w.config.family.ended():
+			end = recording.EndDuration
+		case <-over:
+			end = recording.EndDuration
+		case <-next:
+			due = true
 		case <-ticker.C:
-			continue
-		case <-over.C:
 		}
-		if end, err := w.gone(); err != nil || end != "" {
-			return w.stop(end, err)
+		switch gone, err := w.gone(); {
+		case err != nil || gone != "":
+			return w.stop(gone, err)
+		case end != "":
+			return w.stop(end, nil)
+		case due:
+			return "", nil
 		}
-		if ends != "" {
-			return w.stop(ends, nil)
-		}
-		return "", nil
 	}
 }
 
@@ -327,13 +364,14 @@ func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 
 // affords refuses a budget that putting the probes in and taking them off exceeds.
 func (w *windows) affords(s *Session) error {
 	c, err := s.charge()
-	if err != nil || w.config.Duration == 0 {
+	length := w.length()
+	if err != nil || length == 0 {
 		return err
 	}
-	least, may := 2*time.Duration(c.SwitchingNS), time.Duration(w.config.Budget*float64(w.config.Duration))
+	least, may := 2*time.Duration(c.SwitchingNS), time.Duration(w.config.Budget*float64(length))
 	if least > may {
 		return fmt.Errorf("%w: %s of %v is %v, and to put the probes in and take them off again takes the target up to %v: record for longer, or allow more",
-			ErrBudget, percent(w.config.Budget), w.config.Duration, may, least)
+			ErrBudget, percent(w.config.Budget), length, may, least)
 	}
 	return nil
 }
@@ -342,6 +380,15 @@ func (w *windows) affords(s *Session) error {
 func (c *Config) checkBudget(mechanism probe.Mechanism) error {
 	if c.meter != nil && mechanism == probe.PerfEvent {
 		return fmt.Errorf("%w: perf events come off one by one, some in a tenth of a second; it takes multi-uprobe links (Linux 6.6)", ErrBudget)
+	}
+	return nil
+}
+
+// checkFilter refuses probes that every process of a family would hit in the windows of
+// each: that is in nobody's account.
+func (c *Config) checkFilter() error {
+	if c.meter != nil && c.family != nil {
+		return fmt.Errorf("%w for each of several processes: %w", ErrBudget, calibrate.ErrProcessFilter)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -160,5 +161,110 @@ func TestTrialAlone(t *testing.T) {
 	got := w.result()
 	if got == nil || w.trial != nil || got.Budget.Trial != nil || len(got.Calls) != len(first.Calls) {
 		t.Errorf("the recording is %+v, with a trial %+v", got, w.trial)
+	}
+}
+
+// The end of a family's recording ends a pause, and a window that was to be opened.
+func TestFamilyIsOverInPause(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "puppet"))
+	p.WaitLine("up")
+	process, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := newMembership(time.Hour)
+	w := windows{
+		config:  Config{PID: p.PID, Budget: 0.01, Log: slog.New(slog.DiscardHandler), family: shared},
+		account: account{share: 0.01, duration: time.Hour, spent: time.Second},
+		process: process, began: time.Now(),
+		last: recording.Budget{Windows: []recording.Covered{{Duration: time.Second, CostNS: 1e9}}},
+	}
+	defer w.Close() // of files that were only read
+	close(shared.over)
+	if end, err := w.pause(t.Context()); end != recording.EndDuration || err != nil {
+		t.Errorf("the pause ends by %q, %v", end, err)
+	}
+	for range cap(shared.opening) {
+		shared.opening <- struct{}{} // others are attaching
+	}
+	if end, err := w.another(t.Context()); end != recording.EndDuration || err != nil {
+		t.Errorf("the wait for another window ends by %q, %v", end, err)
+	}
+	if w.stopped == 0 {
+		t.Error("the time between the last window and the end is missing")
+	}
+}
+
+// Sessions of one family wait for each other to attach; ^C ends that.
+func TestEnterInTurn(t *testing.T) {
+	shared := newMembership(0)
+	var leave []func()
+	for range cap(shared.opening) {
+		done, err := shared.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, done)
+	}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupt(errors.New("^C"))
+	if _, err := shared.enter(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("one more enters: %v", err)
+	}
+	leave[0]()
+	if _, err := shared.enter(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is left of the recording is a late process's whole time.
+func TestLengthOfAFamily(t *testing.T) {
+	began := time.Now()
+	shared := newMembership(30 * time.Second)
+	if got := shared.length(began); got != 30*time.Second {
+		t.Errorf("before all windows are open it is %v", got)
+	}
+	until := began.Add(30 * time.Second)
+	shared.until.Store(&until)
+	for after, want := range map[time.Duration]time.Duration{
+		-2 * time.Second: 32 * time.Second, 0: 30 * time.Second, 29 * time.Second: time.Second, 31 * time.Second: 1,
+	} {
+		if got := shared.length(began.Add(after)); got != want {
+			t.Errorf("for one that began after %v it is %v, want %v", after, got, want)
+		}
+	}
+	if got := newMembership(0).length(began); got != 0 {
+		t.Errorf("without a duration it is %v", got)
+	}
+}
+
+// Where all processes hit the probes of each one's windows, nobody can say who pays.
+func TestBudgetNeedsTheProcessFilter(t *testing.T) {
+	for _, test := range []struct {
+		config Config
+		want   error
+	}{
+		{Config{}, nil}, {Config{meter: &meter{}}, nil}, {Config{family: newMembership(0)}, nil},
+		{Config{meter: &meter{}, family: newMembership(0)}, ErrBudget},
+	} {
+		if err := test.config.checkFilter(); !errors.Is(err, test.want) {
+			t.Errorf("budget %v, several processes %v: %v, want %v", test.config.meter != nil, test.config.family != nil, err, test.want)
+		}
+	}
+}
+
+// A forked worker that made no call in the windows may have made some between them.
+func TestIdleInWindowsOnly(t *testing.T) {
+	m := member{late: true, user: User{Copy: true}}
+	r := &recording.Recording{
+		Window: recording.Window{Duration: time.Second, End: recording.EndExit}, Seen: &recording.Seen{},
+		Budget: &recording.Budget{Elapsed: time.Second},
+	}
+	if !m.isIdle(r) {
+		t.Error("one that was recorded all the time and did nothing has something to say")
+	}
+	r.Budget.Elapsed++
+	if m.isIdle(r) {
+		t.Error("of one that was not recorded all the time it is said that it did nothing")
 	}
 }

@@ -490,8 +490,5 @@ func TestBudgetRefuses(t *testing.T) {
 	if _, err := agent.Open(t.Context(), config); !errors.Is(err, agent.ErrUsage) {
 		t.Errorf("a session alone takes a budget: %v", err)
 	}
-	if err := agent.RecordFamily(t.Context(), config, nil); !errors.Is(err, agent.ErrUsage) {
-		t.Errorf("a family takes a budget: %v", err)
-	}
 	p.end()
 }

@@ -75,7 +75,7 @@ type Config struct {
 	// Budget is the share of one CPU that the target may pay, in time of all its
 	// threads together: 0.01 is 1 %; 0: any. The Recording then consists of as many
 	// windows as that allows for, with no probe in the target between them. For
-	// Record only.
+	// Record, and for RecordFamily, where each process pays no more than that.
 	Budget float64
 	// LeaveOut lets a recording with a Budget do without some groups of functions, if
 	// the others fit into it then: see Recording.Budget.Trial.

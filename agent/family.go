@@ -5,14 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"stageprof/agent/calibrate"
-	"stageprof/agent/elfsym"
-	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/recording"
 )
@@ -29,18 +25,17 @@ const MaxMembers = 64
 
 // RecordFamily records a process and its descendants, each of them that has
 // mapped a CUDA driver or maps one until the recording ends. Each one has a
-// Session of its own, and with it a window of its own. The recording ends like
-// Record's, or when no process of the family is left.
+// Session of its own, and with it a window of its own; with a Budget, windows and
+// an account of its own. The recording ends like Record's, or when no process of the
+// family is left.
 //
-// Config.Ready is called when the windows of those are open that had the driver
-// when it was called, Progress with their sums, and recorded, instead of
-// Config.Recorded, once, when all Recordings are complete: probes may be still on.
+// Config.Ready is called when those have a window, or under a Budget had their first
+// one, that had the driver when it was called, Progress with their sums, and recorded,
+// instead of Config.Recorded, once, when all Recordings are complete: probes may be
+// still on.
 func RecordFamily(ctx context.Context, config Config, recorded func(*Family) error) error {
 	if err := config.Validate(); err != nil {
 		return err
-	}
-	if config.Budget > 0 {
-		return fmt.Errorf("%w: a budget is for one process", ErrUsage)
 	}
 	if err := checkFeatures(config.PID); err != nil {
 		return err
@@ -54,17 +49,10 @@ func RecordFamily(ctx context.Context, config Config, recorded func(*Family) err
 	return f.record(ctx, recorded)
 }
 
-// membership is what the Sessions of a family share.
-type membership struct {
-	over  chan struct{} // closed when the duration is over
-	costs calibrations
-}
-
 type family struct {
-	config  Config
-	shared  *membership
-	opening chan struct{} // a token for each Session that may attach now
-	below   func(pids ...int) ([]target.Descendant, error)
+	config Config // of each of its members
+	shared *membership
+	below  func(pids ...int) ([]target.Descendant, error)
 
 	kin map[int]*relative // by pid, those that live
 
@@ -97,13 +85,13 @@ type relative struct {
 	member  *member // latest one; nil: it has had no driver yet
 }
 
-// member is a Session of one process, until its window ends.
+// member is the recording of one process, until that is over.
 type member struct {
 	user     User
 	started  uint64        // with its pid, the incarnation
 	late     bool          // found after the recording had begun
 	found    time.Time     // when
-	attached chan struct{} // closed when the window is open, or never will be
+	attached chan struct{} // closed when its first window is open, or never will be
 
 	progress  Progress
 	recording *recording.Recording
@@ -111,12 +99,9 @@ type member struct {
 }
 
 func newFamilyOf(config Config, root *target.Process) *family {
-	shared := &membership{over: make(chan struct{})}
-	config.costs = &shared.costs
-	// Attaching is work for a CPU, and the target wants some, too.
-	f := &family{
-		config: config, shared: shared, opening: make(chan struct{}, min(4, max(1, runtime.NumCPU()/2))), below: target.Descendants,
-	}
+	shared := newMembership(config.Duration)
+	config.family, config.costs = shared, cmp.Or(config.costs, &calibrations{})
+	f := &family{config: config, shared: shared, below: target.Descendants}
 	self := target.Descendant{PID: root.PID(), StartTicks: root.StartTicks()}
 	f.kin = map[int]*relative{root.PID(): {Descendant: self, process: root}}
 	return f
@@ -163,7 +148,7 @@ func (f *family) open(ctx context.Context) error {
 	if !slices.ContainsFunc(f.members, func(m *member) bool { return f.errorOf(m) == nil }) {
 		return f.failure()
 	}
-	f.began = time.Now()
+	f.begin()
 	if f.config.Ready == nil {
 		return nil
 	}
@@ -171,6 +156,15 @@ func (f *family) open(ctx context.Context) error {
 		return fmt.Errorf("saying that the probes are live: %w", err)
 	}
 	return nil
+}
+
+// begin takes the recording's duration from now on.
+func (f *family) begin() {
+	f.began = time.Now()
+	if f.config.Duration > 0 {
+		until := f.began.Add(f.config.Duration)
+		f.shared.until.Store(&until)
+	}
 }
 
 func (f *family) waitForMember(ctx context.Context) error {
@@ -347,13 +341,16 @@ func (f *family) running() (n int) {
 
 // follow records one process.
 func (f *family) follow(ctx context.Context, m *member) {
-	s, err := f.attach(ctx, m)
+	of, err := f.attach(ctx, m)
 	close(m.attached)
 	if err != nil {
 		f.recorded.Done()
 		return
 	}
-	r, err := s.Wait(ctx)
+	r, err := of.Wait(ctx)
+	if r != nil && m.late {
+		r.Warnings = append(r.Warnings, m.lateness(r, f.began))
+	}
 	if err == nil && m.isIdle(r) {
 		f.countIdle(m)
 	} else {
@@ -362,46 +359,44 @@ func (f *family) follow(ctx context.Context, m *member) {
 	if err != nil {
 		f.miss(m, err)
 	}
+	f.config.Log.Debug("the recording of a process ended", "pid", m.user.PID)
 	f.recorded.Done()
-	if err := s.Close(); err != nil {
+	if err := of.Close(); err != nil {
 		f.config.Log.Warn("the probes did not come off cleanly", "pid", m.user.PID, "reason", err)
 	}
 }
 
-func (f *family) attach(ctx context.Context, m *member) (*Session, error) {
-	f.opening <- struct{}{}
-	defer func() { <-f.opening }()
+func (f *family) attach(ctx context.Context, m *member) (recorder, error) {
 	c := f.config
-	c.PID, c.started, c.Duration, c.Wait, c.family = m.user.PID, m.started, 0, false, f.shared
+	c.PID, c.started, c.Duration, c.Wait = m.user.PID, m.started, 0, false
 	c.Ready, c.Recorded = nil, nil
 	c.Progress = func(p Progress) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		m.progress = p
 	}
-	s, err := Open(ctx, c)
+	of, err := openRecorder(ctx, c)
 	if err != nil {
 		f.missEarly(m, err)
 		return nil, err
 	}
-	if m.late {
-		s.warnLate(m.found, f.began)
-	}
 	f.config.Log.Info("recording a process", "process", m.user)
-	return s, nil
+	return of, nil
 }
 
-// warnLate says from when on a process was recorded that came later than others.
-func (s *Session) warnLate(found, began time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.warnOnce(fmt.Sprintf("the process was found to have the CUDA driver %v after the recording began, and is recorded from %v on: what it called before was not seen",
-		found.Sub(began).Round(time.Millisecond), s.startWall.Sub(began).Round(time.Millisecond)))
+// lateness says from when on a process was recorded that came later than others.
+func (m *member) lateness(r *recording.Recording, began time.Time) string {
+	return fmt.Sprintf("the process was found to have the CUDA driver %v after the recording began, and is recorded from %v on: what it called before was not seen",
+		m.found.Sub(began).Round(time.Millisecond), r.Window.Start.Sub(began).Round(time.Millisecond))
 }
 
 // isIdle tells whether all that there is to say of a process is that it was there: a
-// forked copy that was found late, and went without a call or a stage since.
+// forked copy that was found late, and went without a call or a stage since. Of one that
+// was in no window for a while nobody knows.
 func (m *member) isIdle(r *recording.Recording) bool {
+	if r.Budget != nil && r.Budget.Elapsed > r.Window.Duration {
+		return false
+	}
 	staged := slices.ContainsFunc(r.Stages, func(s recording.Stage) bool { return len(r.Paths[s.Path].Names) > 0 })
 	return m.late && m.user.Copy && r.Window.End == recording.EndExit && r.Seen != nil && r.Seen.Calls == 0 && !staged
 }
@@ -525,7 +520,7 @@ func (f *family) result() *Family {
 	return result
 }
 
-// report tells what all Sessions together have seen.
+// report tells what all members together have seen.
 func (f *family) report(state string) {
 	if f.config.Progress == nil {
 		return
@@ -549,38 +544,4 @@ func (f *family) forget() {
 	for _, r := range f.kin {
 		r.process.Close() // of files that were only read
 	}
-}
-
-// calibrations are measured once for all Sessions of a family. Its zero value is
-// ready to use; nil measures anew each time.
-type calibrations struct {
-	measure calibration // nil: calibrate.Run
-	mu      sync.Mutex
-	results map[string]calibrate.Result
-}
-
-type calibration func(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error)
-
-func (c *calibrations) run(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
-	if c == nil {
-		return calibrate.Run(ctx, mechanism, filter, classes)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key := fmt.Sprint(mechanism, filter, classes)
-	if result, ok := c.results[key]; ok {
-		return result, nil
-	}
-	measure := c.measure
-	if measure == nil {
-		measure = calibrate.Run
-	}
-	result, err := measure(ctx, mechanism, filter, classes)
-	if err == nil {
-		if c.results == nil {
-			c.results = map[string]calibrate.Result{}
-		}
-		c.results[key] = result
-	}
-	return result, err
 }

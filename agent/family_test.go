@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,24 +27,59 @@ type familyRun struct {
 	live  chan struct{} // one for each process whose window has opened
 	done  chan error
 	got   *agent.Family
+
+	pauses, over byPID
 }
 
 // mostWindows is more than any test opens: nobody has to wait for all of them.
 const mostWindows = 1 << 16
 
-// liveLog passes on that the window of a process is open.
-type liveLog struct {
+// familyLog passes on that the window of a process is open, and counts by process the
+// pauses after windows, and the ends of recordings.
+type familyLog struct {
 	slog.Handler
-	live chan struct{}
+	live         chan struct{}
+	pauses, over *byPID
 }
 
-func (l liveLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l familyLog) Enabled(context.Context, slog.Level) bool { return true }
 
-func (l liveLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "recording a process" {
+func (l familyLog) Handle(_ context.Context, r slog.Record) error {
+	switch r.Message {
+	case "recording a process":
 		l.live <- struct{}{}
+	case "between two windows":
+		l.pauses.count(r)
+	case "the recording of a process ended":
+		l.over.count(r)
 	}
 	return nil
+}
+
+// byPID counts messages about processes.
+type byPID struct {
+	mu    sync.Mutex
+	times map[int]int
+}
+
+func (b *byPID) count(r slog.Record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "pid" {
+			if b.times == nil {
+				b.times = map[int]int{}
+			}
+			b.times[int(a.Value.Int64())]++
+		}
+		return true
+	})
+}
+
+func (b *byPID) of(pid int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.times[pid]
 }
 
 // recordFamily returns once the first windows are open.
@@ -52,7 +88,7 @@ func recordFamily(t *testing.T, config agent.Config) *familyRun {
 	ctx, stop := context.WithCancel(t.Context())
 	f := &familyRun{t: t, stop: stop, ready: make(chan struct{}), live: make(chan struct{}, mostWindows), done: make(chan error, 1)}
 	config.Ready = func() error { close(f.ready); return nil }
-	config.Log = slog.New(liveLog{slog.DiscardHandler, f.live})
+	config.Log = slog.New(familyLog{slog.DiscardHandler, f.live, &f.pauses, &f.over})
 	config.Probes = "all"
 	go func() {
 		f.done <- agent.RecordFamily(ctx, config, func(got *agent.Family) error { f.got = got; return nil })

@@ -29,9 +29,7 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 			s.warnOnce(fmt.Sprintf("callers in libraries that were loaded late have no names: %v", err))
 		}
 	}
-	busy := agentCPU()
 	detached := s.quiesce()
-	s.meter.switched(agentCPU() - busy)
 	if s.config.Live || len(s.retired.serials) > 0 { // else all rows are in the tables still
 		if err := s.retire(); err != nil {
 			return nil, err

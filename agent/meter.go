@@ -38,13 +38,6 @@ func (m *meter) busy() *atomic.Int64 {
 	return &m.switching
 }
 
-// switched adds the CPU time that taking the probes off took.
-func (m *meter) switched(busy time.Duration) {
-	if m != nil {
-		m.switching.Add(int64(busy))
-	}
-}
-
 // classes adds the class of code that markers stand on to those of a plan.
 func (m *meter) classes(planned []elfsym.Class) []elfsym.Class {
 	if m == nil || slices.Contains(planned, elfsym.Nop) {

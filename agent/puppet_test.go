@@ -16,6 +16,7 @@ type puppet struct {
 	t      *testing.T
 	orders *os.File
 	given  int
+	name   string // before each of its lines, where several share their output
 }
 
 // startPuppet starts a puppet that has called the driver already, but counts
@@ -46,7 +47,7 @@ func (p *puppet) order(orders ...string) {
 	p.t.Helper()
 	for _, order := range orders {
 		p.tell(order)
-		p.WaitLine(fmt.Sprintf("ok %06d", p.given))
+		p.WaitLine(fmt.Sprintf("%sok %06d", p.name, p.given))
 	}
 }
 

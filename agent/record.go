@@ -12,34 +12,49 @@ import (
 	"stageprof/recording"
 )
 
+// recorder records one process: in one window, as a Session does, or in as many as a
+// budget allows for. Its first window is open.
+type recorder interface {
+	// Wait returns what was seen until the recording is over.
+	Wait(context.Context) (*recording.Recording, error)
+	Close() error
+}
+
+func openRecorder(ctx context.Context, config Config) (recorder, error) {
+	if config.Budget > 0 {
+		return openWindows(ctx, config)
+	}
+	return Open(ctx, config)
+}
+
 // Record attaches to the target, records until the duration is over, the
 // context is done or the target's program ends, and returns what was seen.
 //
 // An end by the context or by the target is a success: the Recording says what
 // closed its window. Before the window has opened they are errors.
 func Record(ctx context.Context, config Config) (*recording.Recording, error) {
-	if config.Budget > 0 {
-		return recordWithin(ctx, config)
-	}
-	s, err := Open(ctx, config)
+	of, err := openRecorder(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.record(ctx)
-	return r, errors.Join(err, s.Close())
+	r, err := record(ctx, config, of)
+	return r, errors.Join(err, of.Close())
 }
 
-func (s *Session) record(ctx context.Context) (*recording.Recording, error) {
-	if s.config.Ready != nil {
-		if err := s.config.Ready(); err != nil {
+func record(ctx context.Context, config Config, of recorder) (*recording.Recording, error) {
+	began := time.Now()
+	if config.Ready != nil {
+		if err := config.Ready(); err != nil {
 			return nil, fmt.Errorf("saying that the probes are live: %w", err)
 		}
 	}
-	r, err := s.Wait(ctx)
-	if r != nil && s.config.Recorded != nil {
-		err = errors.Join(err, s.config.Recorded(r))
+	r, err := of.Wait(ctx)
+	if r != nil && config.Recorded != nil {
+		err = errors.Join(err, config.Recorded(r))
 	}
-	s.report(Progress{Elapsed: time.Since(s.startWall), State: "taking the probes off"})
+	if config.Progress != nil {
+		config.Progress(Progress{Elapsed: time.Since(began), State: "taking the probes off"})
+	}
 	return r, err
 }
 

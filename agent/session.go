@@ -109,11 +109,16 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 		return nil, err
 	}
 	if config.Budget > 0 && config.meter == nil {
-		return nil, fmt.Errorf("%w: a budget is for Record", ErrUsage)
+		return nil, fmt.Errorf("%w: a budget is for Record and RecordFamily", ErrUsage)
 	}
 	if err := checkFeatures(config.PID); err != nil {
 		return nil, err
 	}
+	leave, err := config.family.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	s := &Session{
 		config: config, meter: config.meter, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
 		lateTries: map[image]int{}, settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},

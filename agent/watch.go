@@ -46,10 +46,6 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 		defer timer.Stop()
 		over = timer.C
 	}
-	var familyOver <-chan struct{}
-	if s.config.family != nil {
-		familyOver = s.config.family.over
-	}
 	var cost <-chan time.Time
 	if s.meter != nil {
 		cost = time.After(leastWindow)
@@ -64,7 +60,7 @@ func (s *Session) wait(ctx context.Context) (recording.WindowEnd, error) {
 			return recording.EndInterrupt, nil
 		case <-over:
 			return recording.EndDuration, nil
-		case <-familyOver:
+		case <-s.config.family.ended():
 			return recording.EndDuration, nil
 		case <-s.process.Exited():
 			return recording.EndExit, nil

@@ -37,3 +37,9 @@ func CoverageOf(r *recording.Recording) (Coverage, bool) {
 
 // Gaps tells whether there is a time of which nothing is known.
 func (c Coverage) Gaps() bool { return c.Elapsed > c.Covered }
+
+// HasGaps tells whether there is a time in a recording of which nothing is known.
+func HasGaps(r *recording.Recording) bool {
+	c, ok := CoverageOf(r)
+	return ok && c.Gaps()
+}

@@ -3,6 +3,7 @@ package pprofout
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,19 @@ func several(ledgers []*correlate.Ledger, o Options, of func(*correlate.Ledger, 
 		return nil, fmt.Errorf("merging the profiles of %d processes: %w", len(parts), err)
 	}
 	merged.TimeNanos, merged.DurationNanos = together(parts)
+	if slices.ContainsFunc(ledgers, func(l *correlate.Ledger) bool { return correlate.HasGaps(l.Source) }) {
+		merged.DurationNanos = longest(parts)
+	}
 	return merged, nil
+}
+
+// longest is the time that the windows of one process are together, of the one that has
+// most. Windows under a budget are nothing that lies between a start and an end.
+func longest(parts []*profile.Profile) (duration int64) {
+	for _, p := range parts {
+		duration = max(duration, p.DurationNanos)
+	}
+	return duration
 }
 
 // nameProcess says in each comment but the title which process it is about.

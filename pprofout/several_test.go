@@ -2,6 +2,7 @@ package pprofout
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"stageprof/correlate"
+	"stageprof/recording"
 	"stageprof/recording/recordingtest"
 )
 
@@ -59,6 +61,27 @@ func TestSeveralProcessesInOneProfile(t *testing.T) {
 	}
 	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.HasPrefix(c, "# pid 5002, rank 2: target: ") }) {
 		t.Errorf("no comment about rank 2's target: %q", p.Comments)
+	}
+}
+
+// Of windows under a budget the duration is that of the process that has most.
+func TestSeveralUnderBudget(t *testing.T) {
+	ledgers := ranksOf(3)
+	longest := ledgers[1].Source
+	for _, l := range ledgers {
+		r := l.Source
+		r.Budget = &recording.Budget{Share: 0.01, Elapsed: 10 * r.Window.Duration, Windows: make([]recording.Covered, 2)}
+	}
+	longest.Window.Duration += time.Second
+	p := written(t, ledgers)
+	if want := int64(longest.Window.Duration); p.DurationNanos != want || p.TimeNanos != ledgers[0].Source.Window.Start.UnixNano() {
+		t.Errorf("the profile is of %d ns from %d, want %d", p.DurationNanos, p.TimeNanos, want)
+	}
+	for rank := range ledgers {
+		start := fmt.Sprintf("pid %d, rank %d: budget: ", 5000+rank, rank)
+		if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.HasPrefix(c, start) }) {
+			t.Errorf("no comment about the budget of rank %d: %q", rank, p.Comments)
+		}
 	}
 }
 

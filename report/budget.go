@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,15 +41,20 @@ func Budget(l *correlate.Ledger) (notes [][]string) {
 	item("covered", "%s of %s (%s), in %s; nothing above is about the rest",
 		duration(uint64(c.Covered)), duration(uint64(c.Elapsed)), percent(1/c.Factor), plural(uint64(c.Windows), "window"))
 	if c.Factor > 0 {
-		of := ""
-		if l.Source.Budget.Trial != nil {
-			of = " of the functions that are not left out"
-		}
-		item("estimate", "if the rest was like the windows, there were about %s%s, which took %s: ×%s",
-			plural(rounded(float64(l.All.Count)*c.Factor), "driver call"), of, duration(rounded(float64(l.All.WallNS)*c.Factor)),
-			strconv.FormatFloat(c.Factor, 'f', 1, 64))
+		item("estimate", "if the rest was like the windows, there were %s", estimate(l, c))
 	}
 	return notes
+}
+
+// estimate is what there was in all of the time, if it was like the windows.
+func estimate(l *correlate.Ledger, c correlate.Coverage) string {
+	of := ""
+	if l.Source.Budget.Trial != nil {
+		of = " of the functions that are not left out"
+	}
+	return fmt.Sprintf("about %s%s, which took %s: ×%s",
+		plural(rounded(float64(l.All.Count)*c.Factor), "driver call"), of, duration(rounded(float64(l.All.WallNS)*c.Factor)),
+		strconv.FormatFloat(c.Factor, 'f', 1, 64))
 }
 
 // leftOut lists the groups of functions that the budget had no room for.
@@ -100,6 +106,72 @@ func (t *text) writeBudget() {
 		t.printf("\nBUDGET\n")
 		t.writeNotes(notes)
 	}
+}
+
+// writeBudgets says of which part of its time each process's numbers are, what was left
+// out of them, and, apart from all that was counted, an estimate for each. These are not
+// added up: what one process did in a pause says nothing of the others.
+func (s *several) writeBudgets() {
+	t := &table{titles: []string{"BUDGET", "ALLOWED", "USED", "WINDOWS", "COVERED", "OF", "%TIME"}}
+	var out, estimates []row
+	for _, l := range s.ledgers {
+		c, ok := correlate.CoverageOf(l.Source)
+		if !ok {
+			continue
+		}
+		t.rows = append(t.rows, row{cells: []string{
+			nameOf(l), ofCPU(c.Share), ofCPU(c.Used), count(uint64(c.Windows)), duration(uint64(c.Covered)), duration(uint64(c.Elapsed)), coveredShare(c),
+		}})
+		if trial := l.Source.Budget.Trial; trial != nil {
+			out = append(out, row{cells: []string{nameOf(l), strings.Join(leftOut(trial), ", ")}})
+		}
+		if c.Gaps() && c.Factor > 0 {
+			estimates = append(estimates, row{cells: []string{nameOf(l), estimate(l, c)}})
+		}
+	}
+	if len(t.rows) == 0 {
+		return
+	}
+	s.printf("\n")
+	t.write(&s.Builder, s.width)
+	writeWords(&s.Builder, "ALLOWED and USED are shares of one CPU for each process. Everything above is about COVERED only: where that differs, compare PER SPAN and %WALL.", "", "", s.width)
+	if len(out) > 0 {
+		s.printf("Left out, not probed and in no number above:\n")
+		writeList(&s.Builder, out, s.width)
+	}
+	if len(out) > 0 && !s.sameLeftOut() {
+		writeWords(&s.Builder, "Not the same functions were left out of all processes: their CUDA and CALLS are of different ones.", "", "", s.width)
+	}
+	if len(estimates) > 0 {
+		s.printf("Estimate, if the rest of a process's time was like its windows:\n")
+		writeList(&s.Builder, estimates, s.width)
+	}
+}
+
+func coveredShare(c correlate.Coverage) string {
+	if c.Factor == 0 {
+		return missing
+	}
+	return percent(1 / c.Factor)
+}
+
+// sameLeftOut tells whether the numbers of all processes are of the same functions.
+func (s *several) sameLeftOut() bool {
+	groups := func(l *correlate.Ledger) (names []string) {
+		b := l.Source.Budget
+		if b == nil || b.Trial == nil {
+			return nil
+		}
+		for _, g := range b.Trial.Groups {
+			if g.LeftOut {
+				names = append(names, g.Group)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	first := groups(s.ledgers[0])
+	return !slices.ContainsFunc(s.ledgers, func(l *correlate.Ledger) bool { return !slices.Equal(groups(l), first) })
 }
 
 type jsonBudget struct {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +103,59 @@ func TestRounded(t *testing.T) {
 		if got := rounded(v); got != want {
 			t.Errorf("rounded(%g) is %d, want %d", v, got, want)
 		}
+	}
+}
+
+// Ranks that paid for windows of their own: the first one's are a tenth of its time, the
+// second one's too, and without functions that say little, the third one's are all of it.
+func ranksUnderBudget() (ledgers []*correlate.Ledger) {
+	all := underBudget()
+	all.Budget.Elapsed, all.Budget.Windows = all.Window.Duration, all.Budget.Windows[:1]
+	for rank, r := range []*recording.Recording{underBudget(), withTrial(), all} {
+		r.Target.Rank, r.Target.PID, r.Target.WorldSize = rank, 5000+rank, 3
+		ledgers = append(ledgers, correlate.Build(r))
+	}
+	return ledgers
+}
+
+func TestBudgetOfSeveral(t *testing.T) {
+	var b bytes.Buffer
+	if err := TextOfSeveral(&b, ranksUnderBudget(), nil, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	head, _, _ := strings.Cut(text, "\nSTAGE BY PROCESS")
+	_, after, _ := strings.Cut(text, "\nBUDGET ")
+	section, _, _ := strings.Cut(after, "\nWARNINGS\n")
+	golden(t, "several-budget.txt", head+"\nBUDGET "+section)
+	if strings.Count(text, ", which took") != 2 { // one for each process with gaps, and no sum
+		t.Errorf("there are other estimates than one for each process:\n%s", text)
+	}
+}
+
+// Where the same functions are left out of all, they can be compared.
+func TestBudgetOfSeveralLeavesOutTheSame(t *testing.T) {
+	const differ = "Not the same functions"
+	for want, ledgers := range map[bool][]*correlate.Ledger{
+		true: ranksUnderBudget(), false: {correlate.Build(withTrial()), correlate.Build(withTrial())},
+	} {
+		var b bytes.Buffer
+		if err := TextOfSeveral(&b, ledgers, nil, TextOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), differ) != want {
+			t.Errorf("%q is there: %v, want %v", differ, !want, want)
+		}
+	}
+}
+
+// Without a budget nothing is said of one.
+func TestNoBudgetOfSeveral(t *testing.T) {
+	var b bytes.Buffer
+	if err := TextOfSeveral(&b, slowRank(), nil, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "BUDGET") || strings.Contains(b.String(), "windows") {
+		t.Errorf("it says something of a budget:\n%s", b.String())
 	}
 }

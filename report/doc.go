@@ -72,7 +72,9 @@
 // TextOfSeveral compares processes that were recorded together. The first table has
 // a row for each, by rank. STAGE BY PROCESS has each stage's processes, the one with
 // the longest PER SPAN first; VS MEDIAN compares that with the median of the
-// processes; up to 16 rows of a stage. LOST, COST and WARNINGS name the process.
+// processes; up to 16 rows of a stage. LOST, COST and WARNINGS name the process. BUDGET has
+// a row for each that had one: the shares of one CPU that it was ALLOWED and has USED, the
+// WINDOWS, and how much they have COVERED of its time; below it each one's estimate.
 //
 // # JSON
 //

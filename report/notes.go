@@ -26,16 +26,15 @@ func Head(l *correlate.Ledger) Heading {
 	if target.NSPID != 0 && target.NSPID != target.PID {
 		pid += fmt.Sprintf(" (%d in its namespace)", target.NSPID)
 	}
-	recorded := duration(uint64(max(window.Duration, 0)))
-	if c, ok := correlate.CoverageOf(l.Source); ok && c.Gaps() {
-		recorded = fmt.Sprintf("%s of %s, in %s,", recorded, duration(uint64(c.Elapsed)), plural(uint64(c.Windows), "window"))
-	}
 	h := Heading{
 		Process: []string{"stageprof " + printable(l.Source.Tool.Version), pid},
 		Command: printable(commandOf(target)),
-		Window:  recorded,
+		Window:  recorded(l.Source),
 		Calls: plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
 			" took " + duration(l.All.WallNS) + " of host time",
+	}
+	if correlate.HasGaps(l.Source) {
+		h.Window += ", in " + plural(uint64(len(l.Source.Budget.Windows)), "window") + ","
 	}
 	if target.WorldSize > 1 {
 		h.Process = append(h.Process, fmt.Sprintf("rank %d of %d", target.Rank, target.WorldSize))
@@ -47,6 +46,15 @@ func Head(l *correlate.Ledger) Heading {
 		h.Window += ", ended by " + printable(string(window.End))
 	}
 	return h
+}
+
+// recorded is how long the windows were, of how much if that is not all.
+func recorded(r *recording.Recording) string {
+	whole := duration(uint64(max(r.Window.Duration, 0)))
+	if c, ok := correlate.CoverageOf(r); ok && c.Gaps() {
+		return whole + " of " + duration(uint64(c.Elapsed))
+	}
+	return whole
 }
 
 // Lost lists the losses: how many of what, the reason, what it means.

@@ -32,6 +32,7 @@ func TextOfSeveral(w io.Writer, ledgers []*correlate.Ledger, missed []string, o 
 		s.writeProcesses()
 		s.writeStages()
 		s.writeLosses()
+		s.writeBudgets()
 		s.writeCost()
 		s.writeWarnings()
 	}
@@ -79,20 +80,23 @@ func nameOf(l *correlate.Ledger) string {
 }
 
 func (s *several) writeHead() {
-	first, last := s.ledgers[0].Source.Window.Start, time.Time{}
+	first, last := extent(s.ledgers[0].Source)
 	var calls, wall uint64
 	for _, l := range s.ledgers {
-		w := &l.Source.Window
-		if w.Start.Before(first) {
-			first = w.Start
+		from, until := extent(l.Source)
+		if from.Before(first) {
+			first = from
 		}
-		if end := w.Start.Add(w.Duration); end.After(last) {
-			last = end
+		if until.After(last) {
+			last = until
 		}
 		calls += l.All.Count
 		wall += l.All.WallNS
 	}
 	window := duration(uint64(max(last.Sub(first), 0)))
+	if slices.ContainsFunc(s.ledgers, func(l *correlate.Ledger) bool { return correlate.HasGaps(l.Source) }) {
+		window += ", recorded in windows,"
+	}
 	if !first.IsZero() {
 		window += " from " + first.UTC().Format(time.DateTime) + " UTC"
 	}
@@ -100,6 +104,18 @@ func (s *several) writeHead() {
 		"stageprof " + printable(s.ledgers[0].Source.Tool.Version), s.subject(),
 	}, "", s.width)
 	writeItems(&s.Builder, []string{window, plural(calls, "driver call") + " took " + duration(wall) + " of host time"}, "", s.width)
+}
+
+// extent is from when to when a process was recorded, with the time between windows.
+func extent(r *recording.Recording) (from, until time.Time) {
+	from, whole := r.Window.Start, r.Window.Duration
+	if c, ok := correlate.CoverageOf(r); ok {
+		whole = c.Elapsed
+		if trial := r.Budget.Trial; trial != nil && !from.IsZero() {
+			from = from.Add(-time.Duration(r.Window.StartNS - trial.StartNS))
+		}
+	}
+	return from, from.Add(max(whole, 0))
 }
 
 // processes is how many processes were recorded; one may have been several times.
@@ -144,7 +160,7 @@ func (s *several) writeProcesses() {
 			rank = fmt.Sprint(r.Target.Rank)
 		}
 		t.rows = append(t.rows, row{cells: []string{
-			rank, fmt.Sprint(r.Target.PID), duration(uint64(max(r.Window.Duration, 0))), count(l.All.Count), duration(l.All.WallNS),
+			rank, fmt.Sprint(r.Target.PID), recorded(r), count(l.All.Count), duration(l.All.WallNS),
 			duration(l.All.GIL[recording.GILHeld].WallNS), count(l.Balance.Lost), printable(string(r.Window.End)), printable(commandOf(&r.Target)),
 		}})
 	}
@@ -279,13 +295,18 @@ func (s *several) writeCost() {
 	var kernel uint64
 	var attach time.Duration
 	sites := 0
-	cpu, memory := time.Duration(0), uint64(0)
+	var cpu, whole time.Duration // the one agent's, by whom it has recorded for longest
+	var memory uint64
 	for _, l := range s.ledgers {
 		o := &l.Source.Overhead
 		kernel += o.KernelBytes
 		attach = max(attach, o.Attach)
 		sites += o.ProbedSites
-		cpu, memory = max(cpu, o.AgentCPU), max(memory, o.AgentRSS) // each has those of the one agent
+		memory = max(memory, o.AgentRSS)
+		if o.AgentCPU > cpu {
+			from, until := extent(l.Source)
+			cpu, whole = o.AgentCPU, until.Sub(from)
+		}
 	}
 	s.printf("\nCOST OF STAGEPROF\n")
 	var rows []row
@@ -298,7 +319,7 @@ func (s *several) writeCost() {
 		}
 	}
 	rows = append(rows,
-		row{cells: []string{"agent", fmt.Sprintf("%s of CPU, %s of memory and %s in the kernel", duration(uint64(max(cpu, 0))), size(memory), size(kernel))}},
+		row{cells: []string{"agent", fmt.Sprintf("%s of CPU%s, %s of memory and %s in the kernel", duration(uint64(cpu)), ofOneCore(cpu, whole), size(memory), size(kernel))}},
 		row{cells: []string{"probes", fmt.Sprintf("%s, a process attached in at most %s", plural(uint64(sites), "site"), duration(uint64(attach)))}})
 	writeList(&s.Builder, rows, s.width)
 }

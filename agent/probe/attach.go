@@ -90,8 +90,8 @@ type Attacher struct {
 	// PID is the process to probe; 0 means every process, for kernels whose
 	// multi-uprobe filter matches threads instead of processes.
 	PID int
-	// Busy, if there is one, gets the CPU time that attaching takes: no thread of the
-	// target is held up for longer by its code being changed.
+	// Busy, if there is one, gets the CPU time that attaching and taking off take: no
+	// thread of the target is held up for longer by its code being changed.
 	Busy *atomic.Int64
 }
 
@@ -133,7 +133,18 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 	if err != nil {
 		return nil, fmt.Errorf("attaching %d probes to %q: %w", len(points), path, err)
 	}
-	return l, nil
+	return clocked{l, a}, nil
+}
+
+// clocked is a link whose closing is clocked, too.
+type clocked struct {
+	link io.Closer
+	by   Attacher
+}
+
+func (c clocked) Close() (err error) {
+	c.by.clock(func() { err = c.link.Close() })
+	return err
 }
 
 // clock adds the CPU time of f, which runs on one thread, to Busy.
@@ -149,10 +160,12 @@ func (a Attacher) clock(f func()) {
 	a.Busy.Add(int64(threadCPU() - begin))
 }
 
+// threadCPU is the calling thread's CPU time up to now: what getrusage says of a thread
+// is as old as the scheduler's latest tick.
 func threadCPU() time.Duration {
-	var usage unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage) // fails only for what does not exist
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // fails only for what does not exist
+	return time.Duration(ts.Nano())
 }
 
 // attachEach attaches side by side, since each attachment mostly waits for the

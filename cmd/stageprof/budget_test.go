@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"stageprof/recording"
@@ -25,15 +27,7 @@ func TestRecordBudget(t *testing.T) {
 	r.wait(t, exitOK)
 	r.wantFiles(t, "ready", "saved", "stageprof.pb.gz")
 
-	saved, err := os.Open(r.path("saved"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer saved.Close()
-	rec, err := recording.Read(saved)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec := savedRecording(t, r.path("saved"))
 	if rec.Window.End != recording.EndDuration || rec.Budget == nil || rec.Budget.Share != 0.02 || rec.Budget.Elapsed <= rec.Window.Duration {
 		t.Fatalf("the window %+v of %+v", rec.Window, rec.Budget)
 	}
@@ -101,6 +95,53 @@ func secondThread(t *testing.T, pid int) int {
 	}
 	t.Fatalf("no second thread among %v", entries)
 	return 0
+}
+
+// Each rank of a node is recorded in windows of its own, and the table and the files say
+// of each how much of its time they are.
+func TestRecordBudgetOfChildren(t *testing.T) {
+	const workers = 3
+	p, pids := launcher(t, workers, "--calls", "200000000", "--launches-only", "1", "--stages", "1")
+	p.Ready()
+	r := startRecord(t, p.PID, "--children", "--budget", "5%", "--probes", "default", "--duration", "6s",
+		"--save", "run.{rank}.rec", "-o", "run.{rank}.pb.gz", "--no-gpu")
+	r.wait(t, exitOK)
+	saved, want := []string{"report"}, []string{"\nBUDGET ", "\nEstimate, ", "recorded in windows"}
+	calls := map[int64]uint64{}
+	for rank := range workers {
+		rec := savedRecording(t, r.path(fmt.Sprintf("run.%d.rec", rank)))
+		if b := rec.Budget; rec.Target.PID != pids[rank] || b == nil || b.Share != 0.05 || b.Elapsed <= rec.Window.Duration || rec.Window.End != recording.EndDuration {
+			t.Fatalf("rank %d: %+v of process %d, %+v", rank, rec.Window, rec.Target.PID, b)
+		}
+		calls[int64(rank)] = rec.Seen.Calls
+		if got := profileSum(t, r.path(fmt.Sprintf("run.%d.pb.gz", rank)), "calls"); got != rec.Seen.Calls {
+			t.Errorf("the profile of rank %d has %d calls, %d were seen", rank, got, rec.Seen.Calls)
+		}
+		want = append(want, report.Duration(uint64(rec.Window.Duration))+" of "+report.Duration(uint64(rec.Budget.Elapsed)))
+		saved = append(saved, r.path(fmt.Sprintf("run.%d.rec", rank)))
+	}
+	text := r.stdout.String()
+	for _, want := range want {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q:\n%s", want, text)
+		}
+	}
+	again := command(t, append(saved, "-o", "all.pb.gz")...)
+	if got := finish(t, again); got.code != exitOK || got.stdout != text {
+		t.Errorf("report ends with %d and prints something else than record:\n%s\n%s", got.code, got.stdout, text)
+	}
+	if diff := cmp.Diff(calls, ranks(t, filepath.Join(again.Dir, "all.pb.gz"))); diff != "" {
+		t.Errorf("calls by rank of one profile (-want +got):\n%s", diff)
+	}
+}
+
+func savedRecording(t *testing.T, path string) *recording.Recording {
+	t.Helper()
+	rec, err := readRecording(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
 }
 
 func TestRecordBudgetTooSmall(t *testing.T) {

@@ -47,7 +47,7 @@ const fullHelp = "print all tables, also those of single spans, functions and th
 func (c *recordConfig) addFlags(f *pflag.FlagSet) {
 	c.Agent.addFlags(f, agent.PythonStacksSampled)
 	f.VarP((*durationValue)(&c.Agent.Duration), "duration", "d", "how long to record, 0: until interrupted")
-	f.Var((*budgetValue)(&c.Agent.Budget), "budget", "record in windows, so that the process pays no more than this `share` of one CPU (1%)")
+	f.Var((*budgetValue)(&c.Agent.Budget), "budget", "record in windows, so that a process pays no more than this `share` of one CPU (1%)")
 	f.StringVarP(&c.Output, "output", "o", "stageprof.pb.gz", "write the profile to this `file`")
 	f.StringVar(&c.Stages, "stages-out", "", "also write a profile of the stages' whole wall time to this `file`")
 	f.StringVar(&c.Spans, "spans", "", "also write each span as a line of JSON to this `file`")
@@ -121,8 +121,6 @@ func (c *recordConfig) Validate() error {
 		return &usageError{errors.New("the output has no name")}
 	case c.Agent.Timeline > 0 && c.Save == "":
 		return &usageError{errors.New("--timeline needs --save: the events are a part of the saved recording")}
-	case c.Agent.Budget > 0 && c.Children:
-		return &usageError{errors.New("--budget is for one process: --children records each for as long as it takes")}
 	case c.Children && c.Save != "" && !perProcess(c.Save):
 		return &usageError{fmt.Errorf("--save %q with --children needs a file of each process: put {rank} or {pid} into its name", c.Save)}
 	case c.Quiet && c.Verbose:

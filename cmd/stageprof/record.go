@@ -74,6 +74,7 @@ for. The tables and the profile hold what was seen in these windows, exactly; ho
 of the time they cover is said, and an estimate for all of it stands apart. Unless
 --probes is given, groups of functions that say little are left out altogether, if the
 others fit into the budget then: event, then copy or memory; which and why is said.
+With --children each process has windows of its own and pays no more than that share.
 
 --children records every process below PID, too, that has mapped the CUDA driver or
 does so later: PID may be a launcher such as torchrun. Each has its own window. The
@@ -116,6 +117,9 @@ of operations. It costs each launch some 0.1 µs; --sync-debt=false leaves it ou
   # all ranks of a job, by the pid of torchrun: one profile, and one recording of each
   sudo stageprof record --pid 4242 --children -d 30s --save 'run.{rank}.rec'
   go tool pprof -tagroot=rank,stage stageprof.pb.gz
+
+  # the same at a bounded cost: each rank pays at most 1 % of a CPU
+  sudo stageprof record --pid 4242 --children --budget 1% -d 5m -o 'run.{rank}.pb.gz'
 
   # a process that has only just been started
   sudo stageprof record --pid 4242 --wait --ready-file ready --duration 10s`,

@@ -73,7 +73,7 @@ func TestRecordFlags(t *testing.T) {
 		"budget in words":      {[]string{"--pid=1", "--budget=abc"}, "no percentage"},
 		"budget of nothing":    {[]string{"--pid=1", "--budget="}, "no percentage"},
 		"budget, timeline":     {[]string{"--pid=1", "--budget=1%", "--timeline", "--save=x"}, "exclude each other"},
-		"budget, children":     {[]string{"--pid=1", "--budget=1%", "--children"}, "one process"},
+		"budget, children":     {[]string{"--pid=1", "--budget=1%", "--children"}, ""},
 		"timeline":             {[]string{"--pid=1", "--timeline", "--save=x"}, ""},
 		"short timeline":       {[]string{"--pid=1", "--timeline=300ms", "--save=x"}, ""},
 		"timeline for nothing": {[]string{"--pid=1", "--timeline"}, "--save"},
