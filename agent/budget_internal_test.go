@@ -238,21 +238,6 @@ func TestLengthOfAFamily(t *testing.T) {
 	}
 }
 
-// Where all processes hit the probes of each one's windows, nobody can say who pays.
-func TestBudgetNeedsTheProcessFilter(t *testing.T) {
-	for _, test := range []struct {
-		config Config
-		want   error
-	}{
-		{Config{}, nil}, {Config{meter: &meter{}}, nil}, {Config{family: newMembership(0)}, nil},
-		{Config{meter: &meter{}, family: newMembership(0)}, ErrBudget},
-	} {
-		if err := test.config.checkFilter(); !errors.Is(err, test.want) {
-			t.Errorf("budget %v, several processes %v: %v, want %v", test.config.meter != nil, test.config.family != nil, err, test.want)
-		}
-	}
-}
-
 // A forked worker that made no call in the windows may have made some between them.
 func TestIdleInWindowsOnly(t *testing.T) {
 	m := member{late: true, user: User{Copy: true}}

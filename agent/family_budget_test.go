@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"stageprof/agent"
+	"stageprof/agent/calibrate"
 	"stageprof/correlate"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -326,5 +327,14 @@ func TestFamilyBudgetTooSmall(t *testing.T) {
 		if !errors.Is(err, agent.ErrBudget) || !strings.Contains(err.Error(), fmt.Sprint("process ", w.pid)) {
 			t.Errorf("a microsecond of CPU in a second is not refused: %v", err)
 		}
+	}
+}
+
+// Where all processes hit the probes of each one's windows, nobody can say who pays.
+func TestFamilyBudgetNeedsTheProcessFilter(t *testing.T) {
+	launcher, _ := launchPuppets(t, 1, 1)
+	err := agent.RecordFamily(t.Context(), agent.Config{PID: launcher.PID, Budget: 0.01}.FilterOfThreads(), nil)
+	if !errors.Is(err, agent.ErrBudget) || !errors.Is(err, calibrate.ErrProcessFilter) {
+		t.Errorf("got %v, want %v: %v", err, agent.ErrBudget, calibrate.ErrProcessFilter)
 	}
 }
