@@ -297,16 +297,17 @@ func TestFamilyBudgetDuration(t *testing.T) {
 func TestFamilyBudgetTooSmallForSome(t *testing.T) {
 	launcher, workers := launchPuppets(t, 2, 2)
 	busy, quiet := workers[0], workers[1]
-	// All of its threads are held up for as long as its code is changed: those that want a
-	// CPU, how little of it they may get.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, busy.pid, 19); err != nil {
-		t.Fatal(err)
-	}
-	const threads = 60
+	// All of its threads that want a CPU are held up for as long as its code is changed, how
+	// little of one they may get.
+	const threads = 40
 	for i := range threads {
 		busy.order(fmt.Sprint("main start q", i))
 	}
 	for i := range threads {
+		idle := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}
+		if err := unix.SchedSetAttr(threadID(t, busy.pid, fmt.Sprint("q", i)), &idle, 0); err != nil {
+			t.Fatal(err)
+		}
 		busy.tell(fmt.Sprintf("q%d poll 1000000000 0", i))
 	}
 	f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.01, Duration: 10 * time.Second})
