@@ -85,26 +85,19 @@ func (w *worker) step(n int) step {
 	return s
 }
 
-// waitPaused waits until a process has been between two windows so many times.
-func (f *familyRun) waitPaused(pid, n int) {
+// waitPaused waits until a process is between two windows.
+func (f *familyRun) waitPaused(pid int) {
 	f.t.Helper()
-	for begin := time.Now(); f.pauses.of(pid) < n; time.Sleep(tick) {
-		f.expectRunning()
-		if time.Since(begin) > simtest.Patience {
-			f.t.Fatalf("process %d was between two windows %d of %d times", pid, f.pauses.of(pid), n)
-		}
-	}
+	f.eventually(fmt.Sprintf("process %d is between two windows", pid), func() bool { return f.pauses.of(pid) > 0 })
 }
 
-// waitOver waits until the recording of a process is over.
-func (f *familyRun) waitOver(pid int) {
+// eventually waits for a condition, as long as the recording goes on.
+func (f *familyRun) eventually(what string, condition func() bool) {
 	f.t.Helper()
-	for begin := time.Now(); f.over.of(pid) == 0; time.Sleep(tick) {
+	simtest.Eventually(f.t, what, func() bool {
 		f.expectRunning()
-		if time.Since(begin) > simtest.Patience {
-			f.t.Fatalf("the recording of process %d does not end", pid)
-		}
-	}
+		return condition()
+	})
 }
 
 // expectRunning fails if the recording has ended.
@@ -135,18 +128,15 @@ func TestFamilyBudgetWindowsAreExact(t *testing.T) {
 
 	const pauses = 3
 	steps := map[*worker][]step{}
-	for begin := time.Now(); f.pauses.of(busy.pid) < pauses || f.pauses.of(late.pid) < pauses; {
+	f.eventually("the busy ones have had some windows", func() bool {
 		for _, w := range workers {
 			steps[w] = append(steps[w], w.step(len(steps[w])))
 			if w != quiet {
 				w.order("main begin burst", "main launch 40000", "main end")
 			}
 		}
-		f.expectRunning()
-		if time.Since(begin) > simtest.Patience {
-			t.Fatalf("%d and %d windows: %v", f.pauses.of(busy.pid), f.pauses.of(late.pid), workers)
-		}
-	}
+		return f.pauses.of(busy.pid) >= pauses && f.pauses.of(late.pid) >= pauses
+	})
 	f.stop()
 	got := f.finish()
 	for _, w := range workers {
@@ -209,7 +199,7 @@ func TestFamilyBudgetEndsInPause(t *testing.T) {
 		{"interrupt", func(f *familyRun, _, _ *worker) { f.stop() }, [2]recording.WindowEnd{recording.EndInterrupt, recording.EndInterrupt}},
 		{"exit", func(f *familyRun, first, _ *worker) {
 			first.quit()
-			f.waitOver(first.pid)
+			f.eventually("the first one's recording is over", func() bool { return f.over.of(first.pid) > 0 })
 			f.stop()
 		}, [2]recording.WindowEnd{recording.EndExit, recording.EndInterrupt}},
 		{"all exit", func(_ *familyRun, first, second *worker) { first.quit(); second.quit() }, [2]recording.WindowEnd{recording.EndExit, recording.EndExit}},
@@ -219,7 +209,7 @@ func TestFamilyBudgetEndsInPause(t *testing.T) {
 			f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.0001}.Advance(time.Millisecond))
 			for _, w := range workers {
 				w.order("main launch 100")
-				f.waitPaused(w.pid, 1)
+				f.waitPaused(w.pid)
 			}
 			test.end(f, workers[0], workers[1])
 			got := f.finish()
@@ -245,7 +235,7 @@ func TestFamilyBudgetExecInPause(t *testing.T) {
 	f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.0001}.Advance(time.Millisecond))
 	f.waitLive(2)
 	for _, w := range workers {
-		f.waitPaused(w.pid, 1)
+		f.waitPaused(w.pid)
 	}
 	workers[0].tell("main again")
 	workers[0].WaitLines(workers[0].name+"up", 2)
