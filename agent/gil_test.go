@@ -62,6 +62,10 @@ func gilTable(r *recording.Recording) map[string]map[recording.GIL]uint64 {
 	return table
 }
 
+// pythonCalls are the functions that the scripts of these tests call: an emulator takes long to put probes
+// on all (scripts/kernels).
+const pythonCalls = "cuDriverGetVersion,cuCtxSynchronize,cuDeviceGetCount,cuStreamQuery"
+
 // lockOn has the lock of a free-threaded interpreter on, lockOff off; others know no such choice and have it on.
 const (
 	lockOn  = "PYTHON_GIL=1"
@@ -99,7 +103,7 @@ func expectGIL(t *testing.T, python, lock string, free, held recording.GIL) {
 		t.Fatal(err)
 	}
 	command := simtest.Command{Path: python, Args: []string{script, simtest.Driver(t), fmt.Sprint(calls)}}
-	got, p := runTester(t, agent.Config{}, command.With(lock))
+	got, p := runTester(t, agent.Config{Probes: pythonCalls}, command.With(lock))
 	expectEqual(t, got, p.Truth().Counts())
 	expectGILCalls(t, got, 3*calls, free, held)
 	if got.Target.Python == nil || !strings.HasPrefix(got.Target.Python.Version, "3.") {

@@ -157,7 +157,7 @@ var gilReadings = map[gil.Method]bpf.ProbeGilReading{
 func (s *Session) setGIL(plan gil.Plan) error {
 	// The programs may be running: no state while the plan is half the old one.
 	err := errors.Join(s.objects.GilMethod.Set(uint32(bpf.ProbeGilReadingGIL_METHOD_UNKNOWN)), s.objects.Gil.Set(bpf.ProbeGilPlan{
-		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset,
+		Address: plan.Address, ThreadIdOffset: plan.ThreadIDOffset, SelfBelow: plan.SelfBelow,
 		TlsModule: plan.TLSModule, TlsOffset: plan.TLSOffset, EnabledAddress: plan.GILEnabledAddress,
 		LockStart: plan.LockStart, LockEnd: plan.LockEnd,
 	}))

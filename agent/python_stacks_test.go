@@ -130,7 +130,7 @@ func recordSites(t *testing.T, python string, stacks agent.PythonStacks, rounds 
 	truth := filepath.Join(t.TempDir(), "sites.json")
 	p := simtest.Start(t, sitesCommand(t, python, rounds, truth, what))
 	p.WaitLine("up")
-	r := record(t, agent.Config{PID: p.PID, PythonStacks: stacks})
+	r := record(t, agent.Config{PID: p.PID, Probes: pythonCalls, PythonStacks: stacks})
 	p.Ready()
 	p.WaitLine("done")
 	got := r.interrupt()

@@ -14,9 +14,17 @@ static __always_inline int read_user_u64(u64 *value, u64 address)
     return bpf_probe_read_user(value, sizeof(*value), (void *)address);
 }
 
+/* Where glibc keeps the pointer to a thread's vector of modules, from the thread
+ * pointer. */
+#if defined(__TARGET_ARCH_x86)
+#define TLS_VECTOR 8
+#else
+#define TLS_VECTOR 0
+#endif
+
 /* The block of a dynamically loaded module, from the thread's vector of
- * modules, whose length stands before it (glibc, x86-64). It is allocated at
- * first use: until then the thread has no thread state. */
+ * modules, whose length stands before it. It is allocated at first use: until
+ * then the thread has no thread state. */
 static __always_inline u64 tls_address(struct thread_state *state, u64 tp)
 {
     u64 vector, length, block;
@@ -25,7 +33,7 @@ static __always_inline u64 tls_address(struct thread_state *state, u64 tp)
         return tp + gil.tls_offset;
     if (state->tls)
         return state->tls;
-    if (read_user_u64(&vector, tp + 8) || read_user_u64(&length, vector - 16) ||
+    if (read_user_u64(&vector, tp + TLS_VECTOR) || read_user_u64(&length, vector - 16) ||
         length < gil.tls_module || read_user_u64(&block, vector + 16 * gil.tls_module) || !block ||
         block == ~0ULL)
         return 0;
@@ -49,7 +57,7 @@ static __always_inline enum gil_state gil_thread_local(struct thread_state *stat
 /* CPython up to 3.11: the lock's holder is the thread state that the runtime
  * says is current. When it can't be read, its thread has just freed it: then it
  * is not the calling thread's. */
-static __always_inline enum gil_state gil_current_thread_state(u64 tp)
+static __always_inline enum gil_state gil_current_thread_state(u64 self)
 {
     u64 current, id;
 
@@ -57,7 +65,7 @@ static __always_inline enum gil_state gil_current_thread_state(u64 tp)
         return GIL_UNKNOWN;
     if (!current || read_user_u64(&id, current + gil.thread_id_offset))
         return GIL_FREE;
-    return id == tp ? GIL_HELD : GIL_FREE;
+    return id == self ? GIL_HELD : GIL_FREE;
 }
 
 static __always_inline bool gil_is_off(void)
@@ -78,7 +86,7 @@ static __always_inline enum gil_state gil_read(struct task_struct *task, struct 
             return GIL_DISABLED;
         return gil_thread_local(state, thread_pointer(task));
     case GIL_METHOD_CURRENT_THREAD_STATE:
-        return gil_current_thread_state(thread_pointer(task));
+        return gil_current_thread_state(pthread_self(task));
     }
     return GIL_UNKNOWN;
 }

@@ -93,10 +93,10 @@ static __always_inline int innermost_frame(struct python_state *p)
 
 /* Whether the state that was found for the thread before is still its own and
  * has frames. */
-static __always_inline bool known_state(struct python_state *p, u64 tp)
+static __always_inline bool known_state(struct python_state *p, u64 self)
 {
     if (!p->thread || p->interpreter != p->walk.newest ||
-        python_load(p, p->thread, python.thread_size) || loaded(p, python.thread_id) != tp)
+        python_load(p, p->thread, python.thread_size) || loaded(p, python.thread_id) != self)
         return false;
     return !innermost_frame(p) && p->walk.frame;
 }
@@ -125,7 +125,7 @@ static __always_inline void no_state(struct python_state *p)
 
 enum step { STEP_FAILED, STEP_ON, STEP_DONE };
 
-static __always_inline enum step next_state(struct python_state *p, u64 tp)
+static __always_inline enum step next_state(struct python_state *p, u64 self)
 {
     struct python_walk *walk = &p->walk;
     u64 at = walk->state;
@@ -133,7 +133,7 @@ static __always_inline enum step next_state(struct python_state *p, u64 tp)
     if (python_load(p, at, python.thread_size))
         return STEP_FAILED;
     walk->state = loaded(p, python.thread_next);
-    if (loaded(p, python.thread_id) == tp) {
+    if (loaded(p, python.thread_id) == self) {
         walk->mine = 1;
         if (innermost_frame(p))
             return STEP_FAILED;
@@ -150,12 +150,12 @@ static __always_inline enum step next_state(struct python_state *p, u64 tp)
 
 /* A function of its own for the verifier, which goes through the loop around it
  * step by step. */
-__noinline int walk_on(struct python_state *p, u64 tp)
+__noinline int walk_on(struct python_state *p, u64 self)
 {
     if (!p)
         return STEP_FAILED;
     if (p->walk.state)
-        return next_state(p, tp);
+        return next_state(p, self);
     if (p->walk.interpreter)
         return next_interpreter(p) ? STEP_FAILED : STEP_ON;
     no_state(p);
@@ -168,18 +168,18 @@ __noinline int walk_on(struct python_state *p, u64 tp)
  * several interpreters the newest one that has frames is taken: it was called
  * by the others.
  */
-__noinline int python_find(struct python_state *p, u64 tp)
+__noinline int python_find(struct python_state *p, u64 self)
 {
     if (!p)
         return -1;
     __builtin_memset(&p->walk, 0, sizeof(p->walk));
     if (read_user_u64(&p->walk.newest, python.interpreters))
         return -1;
-    if (known_state(p, tp))
+    if (known_state(p, self))
         return 0;
     p->walk.interpreter = p->walk.newest;
     for (u32 i = 0; i < THREAD_HOPS; i++) {
-        int step = walk_on(p, tp);
+        int step = walk_on(p, self);
 
         if (step != STEP_ON)
             return step == STEP_DONE ? 0 : -1;
@@ -242,13 +242,13 @@ __noinline int python_frame(struct python_state *p)
 }
 
 /* Fills in the sample's frames. */
-__noinline int python_frames(struct python_state *p, u64 tp)
+__noinline int python_frames(struct python_state *p, u64 self)
 {
     if (!p)
         return -1;
     p->sample.frames_len = 0;
     p->sample.cut = 0;
-    if (python_find(p, tp))
+    if (python_find(p, self))
         return -1;
     for (u32 i = 0; i < FRAME_HOPS; i++) {
         if (!p->walk.frame || p->sample.cut)
@@ -293,7 +293,7 @@ static __always_inline void python_take(struct task_struct *task, struct thread_
     p->sample.cpu = cpu;
     p->sample.gil_wait = state->gil_wait;
     p->sample.weight = weight;
-    if (python_frames(p, thread_pointer(task)))
+    if (python_frames(p, pthread_self(task)))
         count(LOST_SAMPLE_READ);
     else
         python_send(p);

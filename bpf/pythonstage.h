@@ -162,12 +162,12 @@ __noinline int python_look_at(struct python_state *p)
 }
 
 /* Finds the innermost function that is a stage, NAME_HIDDEN if there is none. */
-__noinline int python_innermost(struct python_state *p, u64 tp)
+__noinline int python_innermost(struct python_state *p, u64 self)
 {
     if (!p)
         return -1;
     /* Once more if another thread has changed the lists meanwhile. */
-    if (python_find(p, tp) && python_find(p, tp))
+    if (python_find(p, self) && python_find(p, self))
         return -1;
     p->function = NAME_HIDDEN;
     for (int i = 0; i < PYTHON_HOPS; i++) {
@@ -195,7 +195,7 @@ static __always_inline struct python_state *python_look(struct task_struct *task
         count(LOST_LOOK_STATE);
         return NULL;
     }
-    error = python_innermost(p, thread_pointer(task));
+    error = python_innermost(p, pthread_self(task));
     count(COUNT_LOOKS);
     count_more(COUNT_LOOK_TIME, bpf_ktime_get_ns() - begin);
     if (error) {

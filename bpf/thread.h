@@ -5,12 +5,24 @@
 
 #include "state.h"
 
+/* On arm64 the register itself is the thread's alone; the kernel notes it when it
+ * makes a thread and whenever it switches away from one. */
 static __always_inline u64 thread_pointer(struct task_struct *task)
 {
 #if defined(__TARGET_ARCH_x86)
     return task->thread.fsbase;
 #else
     return task->thread.uw.tp_value;
+#endif
+}
+
+/* What pthread_self() returns, by which Python tells threads. */
+static __always_inline u64 pthread_self(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+    return thread_pointer(task);
+#else
+    return thread_pointer(task) - gil.self_below;
 #endif
 }
 

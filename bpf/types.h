@@ -298,6 +298,7 @@ enum debt_kind {
 struct gil_plan {
     u64 address;          /* CURRENT_THREAD_STATE: of the pointer to the running thread state */
     u64 thread_id_offset; /* of thread_id in a thread state */
+    u64 self_below;       /* arm64: pthread_self() is so far below the thread pointer */
     u64 tls_module;       /* THREAD_LOCAL: 0 = static TLS, offset from the thread pointer */
     s64 tls_offset;
     u64 enabled_address; /* free-threaded: of the int that is 0 while there is no lock; else 0 */

@@ -66,7 +66,7 @@ func debugSupport(mem reader, found []interpreter, unreadable []error) (DebugSup
 	if err != nil {
 		return DebugSupport{}, fmt.Errorf("%w: %w", ErrNoDebugSupport, err)
 	}
-	s, err := pyRuntime{mem, in.runtime, *d.layout}.debugSupport(fields)
+	s, err := in.read(mem, d).debugSupport(fields)
 	s.Version, s.Path = d.version.String(), in.path
 	return s, err
 }
@@ -78,6 +78,8 @@ func supportFields(in interpreter, d description) (debugSupportFields, error) {
 		return debugSupportFields{}, errors.New("this is PyPy")
 	case !d.known:
 		return debugSupportFields{}, errors.New("the version of this Python can't be told")
+	case in.selfErr != nil:
+		return debugSupportFields{}, in.selfErr
 	case d.version.before(3, 14):
 		return debugSupportFields{}, fmt.Errorf("this is Python %s, and only 3.14 and newer do", d.version)
 	}
@@ -128,7 +130,7 @@ func (r pyRuntime) debugSupportOf(interp uint64, fields debugSupportFields) (Deb
 		return DebugSupport{}, fmt.Errorf("%w: its main thread runs no Python (any more)", ErrNoDebugSupport)
 	}
 	tp, err := r.threadPointer(ts, interp)
-	if err == nil && !isThreadPointer(r.mem, tp) {
+	if err == nil && !r.isThreadPointer(r.mem, tp) {
 		err = errLists
 	}
 	return DebugSupport{

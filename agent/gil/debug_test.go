@@ -24,7 +24,7 @@ func fakeDebuggable() (fakeMemory, pyRuntime) {
 	for i, offset := range []uint64{24, 304, 4456, 0, 4, 512} {
 		mem[runtimeAddr+712+uint64(8*i)] = offset
 	}
-	return mem, pyRuntime{mem, runtimeAddr, l}
+	return mem, pyRuntime{mem, runtimeAddr, l, onX86}
 }
 
 func TestDebugSupport(t *testing.T) {

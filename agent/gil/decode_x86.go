@@ -2,45 +2,16 @@ package gil
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// getterSize bounds the code that is decoded: the functions looked at load one variable and return
-// it, some after a check, in at most 46 bytes in the builds seen.
-const getterSize = 96
-
-var errNotGetter = errors.New("code that does not return a thread-local variable")
-
-// content is what a register is known to hold.
-type content struct {
-	kind   contentKind
-	addr   uint64 // kind address
-	access access // the other kinds
-}
-
-type contentKind uint8
-
-const (
-	anything contentKind = iota
-	address              // a link-time address
-	offset               // access, as a number of bytes from the thread pointer
-	pointer              // access, as a pointer to the variable
-	variable             // the eight bytes that access leads to
-)
-
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa} // not known to x86asm
 
-// decodeGetter follows the x86-64 code of a function that returns a thread-local variable, loaded at
-// link-time address pc, and says how it reaches the variable. It follows the straight path only, up
-// to the first return or test of the result.
-func decodeGetter(code []byte, pc uint64) (access, error) {
-	if len(code) > getterSize {
-		code = code[:getterSize]
-	}
-	var regs registers
+// decodeX86 is a [decoder].
+func decodeX86(code []byte, pc uint64) (access, error) {
+	var regs registersX86
 	for len(code) > 0 {
 		if bytes.HasPrefix(code, endbr64) {
 			code, pc = code[len(endbr64):], pc+uint64(len(endbr64))
@@ -51,7 +22,7 @@ func decodeGetter(code []byte, pc uint64) (access, error) {
 			return access{}, fmt.Errorf("decoding at %#x: %w", pc, err)
 		}
 		code, pc = code[inst.Len:], pc+uint64(inst.Len)
-		if endsGetter(inst) {
+		if endsX86(inst) {
 			return regs.result()
 		}
 		if err := regs.step(inst, pc); err != nil {
@@ -61,8 +32,8 @@ func decodeGetter(code []byte, pc uint64) (access, error) {
 	return access{}, errNotGetter
 }
 
-// endsGetter reports whether the result is complete: it is returned, or compared with NULL.
-func endsGetter(inst x86asm.Inst) bool {
+// endsX86 reports whether the result is complete: it is returned, or compared with NULL.
+func endsX86(inst x86asm.Inst) bool {
 	switch inst.Op {
 	case x86asm.RET:
 		return true
@@ -72,12 +43,12 @@ func endsGetter(inst x86asm.Inst) bool {
 	return false
 }
 
-// registers holds what is known of RAX ... R15.
-type registers [16]content
+// registersX86 holds what is known of RAX ... R15.
+type registersX86 [16]content
 
 // result is the variable in the return register. Variables lie below the thread pointer: what is above
 // is the C library's, such as the stack protector's canary.
-func (r *registers) result() (access, error) {
+func (r *registersX86) result() (access, error) {
 	rax := r.get(x86asm.RAX)
 	if rax.kind != variable || rax.access.anchor == fromThreadPointer && rax.access.disp >= 0 {
 		return access{}, errNotGetter
@@ -85,7 +56,7 @@ func (r *registers) result() (access, error) {
 	return rax.access, nil
 }
 
-func (r *registers) get(reg x86asm.Reg) content {
+func (r *registersX86) get(reg x86asm.Reg) content {
 	if reg < x86asm.RAX || reg > x86asm.R15 {
 		return content{}
 	}
@@ -93,7 +64,7 @@ func (r *registers) get(reg x86asm.Reg) content {
 }
 
 // set notes what an instruction puts into a register; a write to a part of it makes it unknown.
-func (r *registers) set(arg x86asm.Arg, c content) {
+func (r *registersX86) set(arg x86asm.Arg, c content) {
 	reg, ok := arg.(x86asm.Reg)
 	switch {
 	case !ok: // memory: the getters store nothing that they use again
@@ -102,12 +73,12 @@ func (r *registers) set(arg x86asm.Arg, c content) {
 	case reg >= x86asm.EAX && reg <= x86asm.R15L:
 		r[reg-x86asm.EAX] = content{}
 	default:
-		*r = registers{}
+		*r = registersX86{}
 	}
 }
 
 // step follows one instruction; next is the link-time address of the one after it.
-func (r *registers) step(inst x86asm.Inst, next uint64) error {
+func (r *registersX86) step(inst x86asm.Inst, next uint64) error {
 	switch inst.Op {
 	case x86asm.NOP, x86asm.PUSH:
 	case x86asm.POP, x86asm.SUB, x86asm.XOR, x86asm.AND:
@@ -130,33 +101,24 @@ func (r *registers) step(inst x86asm.Inst, next uint64) error {
 }
 
 // load says what reading an operand gives.
-func (r *registers) load(arg x86asm.Arg, next uint64) content {
+func (r *registersX86) load(arg x86asm.Arg, next uint64) content {
 	switch arg := arg.(type) {
 	case x86asm.Reg:
 		return r.get(arg)
 	case x86asm.Imm:
 		return content{kind: address, addr: uint64(arg)}
 	case x86asm.Mem:
-		return dereference(r.point(arg, next))
-	}
-	return content{}
-}
-
-func dereference(at content) content {
-	switch at.kind {
-	case pointer:
-		if at.access == (access{}) { // fs:0 holds the thread pointer itself
+		at := r.point(arg, next)
+		if at == (content{kind: pointer}) { // fs:0 holds the thread pointer itself
 			return at
 		}
-		return content{kind: variable, access: at.access}
-	case address: // a slot of the global offset table
-		return content{kind: offset, access: access{anchor: fromGOT, slot: at.addr}}
+		return dereference(at)
 	}
 	return content{}
 }
 
 // point says what a memory operand's address is.
-func (r *registers) point(mem x86asm.Mem, next uint64) content {
+func (r *registersX86) point(mem x86asm.Mem, next uint64) content {
 	at := content{kind: address, addr: uint64(mem.Disp)}
 	if mem.Base == x86asm.RIP {
 		at.addr += next
@@ -178,43 +140,17 @@ func (r *registers) point(mem x86asm.Mem, next uint64) content {
 	return content{}
 }
 
-// add says what a sum is: numbers add up, and the thread pointer plus an offset is a pointer.
-func add(a, b content) content {
-	if a.kind == address {
-		a, b = b, a
-	}
-	switch {
-	case a.kind == address && b.kind == address:
-		return content{kind: address, addr: a.addr + b.addr}
-	case (a.kind == pointer || a.kind == offset) && b.kind == address:
-		a.access = a.access.plus(int64(b.addr))
-		return a
-	case a.kind == pointer && b.kind == offset:
-		return addOffset(a, b)
-	case a.kind == offset && b.kind == pointer:
-		return addOffset(b, a)
-	}
-	return content{}
-}
-
-func addOffset(base, off content) content {
-	if base.access.anchor != fromThreadPointer {
-		return content{}
-	}
-	return content{kind: pointer, access: off.access.plus(base.access.disp)}
-}
-
 // call follows the two calls that a getter may make: __tls_get_addr with the address of a slot pair as
 // its argument, and a TLS descriptor's function, which is called through the pair that RAX points to
 // and leaves the other registers alone.
-func (r *registers) call(target x86asm.Arg) error {
+func (r *registersX86) call(target x86asm.Arg) error {
 	rax, rdi := r.get(x86asm.RAX), r.get(x86asm.RDI)
 	mem, indirect := target.(x86asm.Mem)
 	switch {
 	case indirect && rax.kind == address && mem == (x86asm.Mem{Base: x86asm.RAX}):
 		r.set(x86asm.RAX, content{kind: offset, access: access{anchor: fromDescriptor, slot: rax.addr}})
 	case rdi.kind == address && (!indirect || mem.Base == x86asm.RIP):
-		*r = registers{}
+		*r = registersX86{}
 		r.set(x86asm.RAX, content{kind: pointer, access: access{anchor: fromModule, slot: rdi.addr}})
 	default:
 		return fmt.Errorf("%w: an unknown call", errNotGetter)

@@ -1,7 +1,6 @@
 package gil
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,7 +45,8 @@ func decide(mem reader, found []interpreter, unreadable []error) Plan {
 	if err == nil {
 		err = fill(&plan, mem, in, d)
 	}
-	if err == nil && d.layout != nil {
+	if err == nil && d.layout != nil && in.selfErr == nil {
+		plan.SelfBelow = in.selfBelow
 		plan.Runtime, plan.CodeType, plan.Lists = in.runtime, codeType(in), listsOf(in, d.layout)
 	}
 	if err == nil && in.glibc {
@@ -109,7 +109,7 @@ func fill(plan *Plan, mem reader, in interpreter, d description) error {
 		return errors.New("the version of this Python can't be told")
 	case in.kind == oldCPython || d.version.before(3, 8):
 		return fmt.Errorf("this is Python %s, which is older than 3.8", d.version)
-	case in.file.Machine() != elf.EM_X86_64:
+	case !in.known():
 		return fmt.Errorf("how Python does it on %s is not known", in.file.Machine())
 	case d.version.before(3, 12):
 		return currentThreadState(plan, mem, in, d)
@@ -122,8 +122,10 @@ func currentThreadState(plan *Plan, mem reader, in interpreter, d description) e
 	if d.layout.current+8 > in.size {
 		return fmt.Errorf("its _PyRuntime has %d bytes, too few for Python %s", in.size, d.version)
 	}
-	r := pyRuntime{mem, in.runtime, *d.layout}
-	if err := r.check(); err != nil {
+	if in.selfErr != nil {
+		return in.selfErr
+	}
+	if err := in.read(mem, d).check(); err != nil {
 		return err
 	}
 	plan.Method = CurrentThreadState
@@ -133,19 +135,19 @@ func currentThreadState(plan *Plan, mem reader, in interpreter, d description) e
 }
 
 func threadLocal(plan *Plan, mem reader, in interpreter, d description) error {
-	variable, err := threadVariable(in.file)
+	variable, err := threadVariable(in)
 	if err != nil {
 		return err
 	}
-	at, err := locate(mem, in.bias, variable)
+	at, err := in.locate(mem, in.bias, variable)
 	if err != nil {
 		return fmt.Errorf("locating the thread-local variable (%s): %w", variable, err)
 	}
 	if at.module != 0 && !in.glibc {
 		return errors.New("libraries' thread-local variables are found with glibc only, which is not mapped")
 	}
-	if d.layout != nil && d.initialised {
-		at = fold(mem, at, threadPointers(mem, in, d))
+	if d.layout != nil && d.initialised && in.selfErr == nil {
+		at = in.fold(mem, at, threadPointers(in.read(mem, d)))
 	}
 	plan.Method = ThreadLocal
 	plan.TLSModule, plan.TLSOffset = at.module, at.offset
@@ -163,17 +165,17 @@ var getters = []string{
 	"PyThreadState_Get",
 }
 
-// threadVariable finds out how code in the file reaches the calling thread's thread state.
-func threadVariable(file *elfsym.File) (access, error) {
+// threadVariable finds out how the interpreter's code reaches the calling thread's thread state.
+func threadVariable(in interpreter) (access, error) {
 	var errs []error
 	for _, name := range getters {
-		symbol, err := lookUp(file, name)
+		symbol, err := lookUp(in.file, name)
 		if errors.Is(err, elfsym.ErrNoSymbol) {
 			continue
 		}
 		var variable access
 		if err == nil {
-			variable, err = readGetter(file, symbol)
+			variable, err = readGetter(in, symbol)
 		}
 		if err == nil {
 			return variable, nil
@@ -186,16 +188,22 @@ func threadVariable(file *elfsym.File) (access, error) {
 	return access{}, join(errs)
 }
 
-func readGetter(file *elfsym.File, symbol elfsym.Symbol) (access, error) {
+func readGetter(in interpreter, symbol elfsym.Symbol) (access, error) {
+	code, err := readCode(in.file, symbol)
+	if err != nil {
+		return access{}, err
+	}
+	return in.decode(code, symbol.Value)
+}
+
+// readCode reads a function's code, as far as it is decoded.
+func readCode(file *elfsym.File, symbol elfsym.Symbol) ([]byte, error) {
 	size := uint64(getterSize)
 	if symbol.Size != 0 {
 		size = min(size, symbol.Size)
 	}
 	code := make([]byte, size)
-	if err := file.ReadAtVaddr(symbol.Value, code); err != nil {
-		return access{}, err
-	}
-	return decodeGetter(code, symbol.Value)
+	return code, file.ReadAtVaddr(symbol.Value, code)
 }
 
 // join puts errors, at least one, on one line: reasons become comments in profiles.
@@ -207,8 +215,7 @@ func join(errs []error) error {
 	return err
 }
 
-func threadPointers(mem reader, in interpreter, d description) []uint64 {
-	r := pyRuntime{mem, in.runtime, *d.layout}
+func threadPointers(r pyRuntime) []uint64 {
 	var pointers []uint64
 	err := retry(func() error {
 		interp, err := r.mainInterpreter()
@@ -232,7 +239,7 @@ func gilEnabled(mem reader, in interpreter, d description) (uint64, error) {
 	if !d.initialised {
 		return 0, errors.New("this free-threaded Python has not started yet")
 	}
-	lock, err := pyRuntime{mem, in.runtime, *d.layout}.mainLock()
+	lock, err := in.read(mem, d).mainLock()
 	if err != nil {
 		return 0, err
 	}
@@ -248,12 +255,12 @@ func lockWords(mem reader, in interpreter, d description) (start, end uint64) {
 	lock := in.runtime + d.layout.lock
 	if d.layout.lock == 0 {
 		var err error
-		if lock, err = (pyRuntime{mem, in.runtime, *d.layout}).mainLock(); err != nil {
+		if lock, err = in.read(mem, d).mainLock(); err != nil {
 			return 0, 0
 		}
 	}
 	if d.freeThreaded {
 		lock += lockShift
 	}
-	return lock + lockWordsStart, lock + lockWordsEnd
+	return lock + lockWordsStart, lock + in.lockWordsEnd()
 }

@@ -36,7 +36,20 @@ type interpreter struct {
 	bias    uint64 // address in the target minus address in the file
 	runtime uint64 // address of _PyRuntime in the target, for cpython
 	size    uint64 // of _PyRuntime in bytes
-	glibc   bool   // the process uses glibc
+	threads
+}
+
+// read returns the interpreter's _PyRuntime, whose layout must be known.
+func (in interpreter) read(mem reader, d description) pyRuntime {
+	return pyRuntime{mem, in.runtime, *d.layout, in.threads}
+}
+
+// threads is how the C library of a process keeps its threads.
+type threads struct {
+	*machine
+	glibc     bool
+	selfBelow uint64 // pthread_self() is so many bytes below the thread pointer
+	selfErr   error  // why that is not known
 }
 
 // finder looks through the files that a process has mapped; they stay open until close.
@@ -58,11 +71,13 @@ func (f *finder) close() error {
 // interpreters returns every copy of Python in the process.
 func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 	var found []interpreter
-	glibc := false
+	var library *target.Mapping // glibc's
 	for _, mapped := range groupByFile(mappings) {
 		path := mapped.code[0].Path
 		base := filepath.Base(path)
-		glibc = glibc || base == "libc.so.6" || strings.HasPrefix(base, "libc-2.") // up to 2.33
+		if base == "libc.so.6" || strings.HasPrefix(base, "libc-2.") { // up to 2.33
+			library = &mapped.code[0]
+		}
 		in, err := f.inspect(mapped)
 		if err != nil && strings.Contains(base, "python") {
 			f.unreadable = append(f.unreadable, fmt.Errorf("reading %q: %w", path, err))
@@ -70,9 +85,47 @@ func (f *finder) interpreters(mappings []target.Mapping) []interpreter {
 		found = append(found, in...)
 	}
 	for i := range found {
-		found[i].glibc = glibc
+		found[i].threads = f.threads(found[i].file.Machine(), library)
 	}
 	return found
+}
+
+// threads returns how threads are kept in a process that has glibc mapped, or no such library.
+func (f *finder) threads(processor elf.Machine, library *target.Mapping) threads {
+	t := threads{machine: machineOf(processor), glibc: library != nil}
+	switch {
+	case t.selfIsPointer:
+	case library == nil:
+		t.selfErr = errors.New("what pthread_self returns is known of glibc only, which is not mapped")
+	default:
+		var err error
+		if t.selfBelow, err = f.self(*library); err != nil {
+			t.selfErr = fmt.Errorf("finding out what pthread_self of %q returns: %w", library.Path, err)
+		}
+	}
+	return t
+}
+
+// self finds out how far below the thread pointer pthread_self's result is.
+func (f *finder) self(library target.Mapping) (below uint64, err error) {
+	opened, err := f.process.OpenMapped(library)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	file, err := elfsym.Open(opened, opened.Size())
+	if err != nil {
+		return 0, err
+	}
+	symbol, err := file.Lookup("pthread_self")
+	if err != nil {
+		return 0, err
+	}
+	code, err := readCode(file, symbol)
+	if err != nil {
+		return 0, err
+	}
+	return decodeSelf(code)
 }
 
 // mappedFile holds the mappings of one file that has code in memory.

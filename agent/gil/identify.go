@@ -52,11 +52,11 @@ func describe(mem reader, in interpreter) (description, error) {
 	}
 	if hasTable {
 		d.freeThreaded, d.layout = table.freeThreaded, table.layout
-	} else if l, ok := layouts[d.version.minor]; ok && d.version.major == 3 && in.kind == cpython {
+	} else if l, ok := in.layout(d.version.minor); ok && d.version.major == 3 && in.kind == cpython {
 		d.layout = &l
 	}
 	if d.layout != nil {
-		interp, err := pyRuntime{mem, in.runtime, *d.layout}.mainInterpreter()
+		interp, err := in.read(mem, d).mainInterpreter()
 		d.initialised = err == nil && interp != 0
 	}
 	return d, nil

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,21 +92,6 @@ func TestThreadLocalFreeThreaded(t *testing.T) {
 		w.checkTurns(t, plan)
 		startWorkers(t, program, nil, "4").checkDisabled(t)
 	}
-}
-
-// startHolder runs a program that loads or maps files.
-func startHolder(t *testing.T, program string, files ...string) Plan {
-	t.Helper()
-	cmd := exec.Command(program, files...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stdin.Close() })
-	startAndReadLine(t, cmd, &stderr)
-	return detect(t, open(t, cmd.Process.Pid))
 }
 
 func TestBroken(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 )
 
 // layout holds the few offsets into CPython's structures that a plan, or checking it, needs: bytes
-// from the start of the structure named, x86-64 Linux.
+// from the start of the structure named.
 type layout struct {
 	// _PyRuntime
 	firstInterpreter uint64 // interpreters.head
@@ -31,12 +31,12 @@ type layout struct {
 // end. Free-threaded builds put lockShift bytes before all that. So it is in 3.8 to 3.14.
 const (
 	lockWordsStart = 32
-	lockWordsEnd   = 208
 	lockShift      = 8
 )
 
-// layouts are those of the versions that do not describe themselves, by minor version. They were
-// read from the debug information of release builds and are the same for each micro version.
+// layouts are those of the versions that do not describe themselves, by minor version, on x86-64. They
+// were read from the debug information of release builds and are the same for each micro version.
+// [machine.layout] is for all processors.
 var layouts = map[int]layout{
 	8:  {firstInterpreter: 32, current: 1368, lock: 1152, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},
 	9:  {firstInterpreter: 32, current: 568, lock: 352, firstThread: 8, nextThread: 8, interpreter: 16, threadID: 176},

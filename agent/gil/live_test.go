@@ -1,10 +1,9 @@
-//go:build amd64
-
 package gil
 
 import (
 	"bufio"
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +29,11 @@ const (
 	disabled state = "disabled"
 )
 
+// here is the machine that the tests run on.
+func here() *machine {
+	return machines[map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]]
+}
+
 // evaluate applies a plan as the kernel side does, with nothing but the plan, the thread pointer and
 // the target's memory.
 func evaluate(t *testing.T, mem reader, plan Plan, tp uint64) state {
@@ -50,7 +54,7 @@ func evaluate(t *testing.T, mem reader, plan Plan, tp uint64) state {
 		}
 		block := tp
 		if plan.TLSModule != 0 {
-			vector := load(tp + 8)
+			vector := load(tp + here().vectorAt)
 			if plan.TLSModule > load(vector-16) {
 				return free
 			}
@@ -62,7 +66,7 @@ func evaluate(t *testing.T, mem reader, plan Plan, tp uint64) state {
 		holds = load(block+uint64(plan.TLSOffset)) != 0
 	case CurrentThreadState:
 		ts := load(plan.Address)
-		holds = ts != 0 && load(ts+plan.ThreadIDOffset) == tp
+		holds = ts != 0 && load(ts+plan.ThreadIDOffset) == tp-plan.SelfBelow
 	default:
 		t.Fatalf("nothing to evaluate in %+v", plan)
 	}
@@ -147,6 +151,21 @@ func startAndReadLine(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) string 
 		t.Fatalf("%q printed no line: %v\n%s", cmd.Args, err, stderr)
 	}
 	return line
+}
+
+// startHolder runs a program that loads or maps files.
+func startHolder(t *testing.T, program string, files ...string) Plan {
+	t.Helper()
+	cmd := exec.Command(program, files...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stdin.Close() })
+	startAndReadLine(t, cmd, &stderr)
+	return detect(t, open(t, cmd.Process.Pid))
 }
 
 func open(t *testing.T, pid int) *target.Process {
@@ -314,7 +333,7 @@ func (w *workers) checkDisabled(t *testing.T) {
 	}
 }
 
-// threadPointer asks the kernel for a thread's fs_base. The thread's system call goes on afterwards.
+// threadPointer asks the kernel for a thread's thread pointer. The thread's system call goes on afterwards.
 func threadPointer(t *testing.T, tid int) uint64 {
 	t.Helper()
 	runtime.LockOSThread() // a tracer is a thread
@@ -329,11 +348,11 @@ func threadPointer(t *testing.T, tid int) uint64 {
 	if _, err := unix.Wait4(tid, &status, unix.WALL, nil); err != nil || !status.Stopped() {
 		t.Fatalf("waiting for thread %d: %v, %#x", tid, err, status)
 	}
-	var regs unix.PtraceRegs
-	if err := errors.Join(unix.PtraceGetRegs(tid, &regs), unix.PtraceDetach(tid)); err != nil {
+	tp, err := threadRegister(tid)
+	if err := errors.Join(err, unix.PtraceDetach(tid)); err != nil {
 		t.Fatalf("reading the registers of thread %d: %v", tid, err)
 	}
-	return regs.Fs_base
+	return tp
 }
 
 func detect(t *testing.T, p Process) Plan {

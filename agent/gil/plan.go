@@ -36,10 +36,10 @@ func (m Method) String() string {
 // With tp the calling thread's thread pointer and u64(a) the 8 bytes at address a:
 //
 //   - ThreadLocal, TLSModule == 0: held iff u64(tp + TLSOffset) != 0.
-//   - ThreadLocal, TLSModule != 0 (glibc, x86-64): dtv = u64(tp + 8). The thread has the variable
+//   - ThreadLocal, TLSModule != 0 (glibc): dtv = u64(tp + 8), on arm64 u64(tp). The thread has the variable
 //     iff TLSModule <= u64(dtv - 16) and block = u64(dtv + 16*TLSModule) is neither 0 nor ^0;
 //     then held iff u64(block + TLSOffset) != 0. A thread without it is free.
-//   - CurrentThreadState: ts = u64(Address); held iff ts != 0 and u64(ts + ThreadIDOffset) == tp.
+//   - CurrentThreadState: ts = u64(Address); held iff ts != 0 and u64(ts + ThreadIDOffset) == tp - SelfBelow.
 type Plan struct {
 	Method Method
 	// Version is the interpreter's version, "3.12.1" or "3.14.0rc2"; only "3.10" when no more
@@ -54,7 +54,8 @@ type Plan struct {
 	Provisional bool
 
 	Address        uint64 // of the pointer to the current thread state
-	ThreadIDOffset uint64 // of the owner's thread pointer in a thread state
+	ThreadIDOffset uint64 // of the owner's pthread_self() in a thread state
+	SelfBelow      uint64 // pthread_self() is so many bytes below the thread pointer: 0 on x86-64
 	TLSModule      uint64 // index in the thread's vector of TLS blocks; 0: TLSOffset is from tp
 	TLSOffset      int64
 
@@ -73,7 +74,7 @@ type Plan struct {
 
 	// Runtime is the address of _PyRuntime, CodeType that of the type of code objects (0: it is not
 	// exported) and Lists where the thread states are. They are 0 for None and Unknown, and where the
-	// layout of the version is not known.
+	// layout of the version is not known, nor, where threads are told by it, what pthread_self() returns.
 	Runtime  uint64
 	CodeType uint64
 	Lists    Lists
@@ -86,5 +87,5 @@ type Lists struct {
 	NextInterpreter uint64
 	FirstThread     uint64
 	NextThread      uint64
-	ThreadID        uint64 // the owner's thread pointer
+	ThreadID        uint64 // the owner's pthread_self(), which Plan.SelfBelow is about
 }

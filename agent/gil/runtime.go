@@ -19,6 +19,7 @@ type pyRuntime struct {
 	mem    reader
 	addr   uint64
 	layout layout
+	threads
 }
 
 var errLists = errors.New("its lists of interpreters and thread states are not as CPython's")
@@ -64,7 +65,7 @@ func (r pyRuntime) threadPointers(interp uint64) ([]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isThreadPointer(r.mem, tp) {
+		if r.isThreadPointer(r.mem, tp) {
 			pointers = append(pointers, tp)
 		}
 		if ts, err = word(r.mem, ts+r.layout.nextThread); err != nil {
@@ -82,7 +83,13 @@ func (r pyRuntime) threadPointer(ts, interp uint64) (uint64, error) {
 	if owner != interp {
 		return 0, errLists
 	}
-	return word(r.mem, ts+r.layout.threadID)
+	return r.owner(ts)
+}
+
+// owner returns the thread pointer of the thread that a thread state is noted to be of.
+func (r pyRuntime) owner(ts uint64) (uint64, error) {
+	self, err := word(r.mem, ts+r.layout.threadID)
+	return self + r.selfBelow, err
 }
 
 // check makes sure that the layout fits this process: a build with other options, or something that
@@ -112,18 +119,11 @@ func (r pyRuntime) checkCurrent() error {
 	if err != nil || ts == 0 {
 		return err
 	}
-	tp, err := word(r.mem, ts+r.layout.threadID)
-	if err == nil && !isThreadPointer(r.mem, tp) {
+	tp, err := r.owner(ts)
+	if err == nil && !r.isThreadPointer(r.mem, tp) {
 		err = errLists
 	}
 	return err
-}
-
-// isThreadPointer reports whether tp looks like one: on x86-64 the C libraries keep the thread pointer
-// itself at its target, since code reads it as fs:0.
-func isThreadPointer(mem reader, tp uint64) bool {
-	self, err := word(mem, tp)
-	return err == nil && self == tp
 }
 
 // retry gives the target's other threads time to finish what they change.

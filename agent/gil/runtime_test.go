@@ -1,8 +1,10 @@
 package gil
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -11,6 +13,12 @@ const (
 	interpAddr  = 0x200000
 	threadAddr  = 0x300000
 	tpAddr      = 0x400000
+	dtvAddr     = 0x500000
+)
+
+var (
+	onX86 = threads{machine: machines[elf.EM_X86_64], glibc: true}
+	onARM = threads{machine: machines[elf.EM_AARCH64], glibc: true, selfBelow: 0x740}
 )
 
 // fakeRuntime is CPython 3.8 with one interpreter and two threads, of which the first holds the lock.
@@ -59,8 +67,46 @@ func TestRuntimeCheck(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			mem := fakeRuntime()
 			tc.change(mem)
-			if err := (pyRuntime{mem, runtimeAddr, l}).check(); !errors.Is(err, tc.want) {
+			if err := (pyRuntime{mem, runtimeAddr, l, onX86}).check(); !errors.Is(err, tc.want) {
 				t.Fatalf("got the error %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// On arm64 a thread state names its thread by an address below the thread pointer, where the vector of
+// TLS blocks is.
+func TestRuntimeCheckOnARM(t *testing.T) {
+	l, _ := onARM.layout(8)
+	if l.current != layouts[8].current+16 {
+		t.Fatalf("the layout is %+v", l)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(fakeMemory)
+		want   error
+	}{
+		{"as CPython's", func(fakeMemory) {}, nil},
+		{"wild holder", func(m fakeMemory) { m[runtimeAddr+l.current] = interpAddr }, errUnmapped},
+		{"no vector", func(m fakeMemory) { m[tpAddr], m[tpAddr+0x1000] = 0, 0 }, errLists},
+		{"empty vector", func(m fakeMemory) { m[dtvAddr-16], m[dtvAddr+0x1000-16] = 0, 0 }, errLists},
+		{"endless vector", func(m fakeMemory) { m[dtvAddr-16], m[dtvAddr+0x1000-16] = 1<<40, 1<<40 }, errLists},
+		{"text", func(m fakeMemory) { m[dtvAddr], m[dtvAddr+0x1000] = 1<<60, 1<<60 }, errLists},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mem := fakeRuntime()
+			mem[runtimeAddr+l.current] = threadAddr
+			for _, n := range []uint64{0, 0x1000} {
+				mem[threadAddr+n+l.threadID] = tpAddr + n - onARM.selfBelow
+				onARM.vector(mem, tpAddr+n, dtvAddr+n, 2, 0x80)
+			}
+			tc.change(mem)
+			r := pyRuntime{mem, runtimeAddr, l, onARM}
+			if err := r.check(); !errors.Is(err, tc.want) {
+				t.Fatalf("got the error %v, want %v", err, tc.want)
+			}
+			if got := threadPointers(r); tc.want == nil && !slices.Equal(got, []uint64{tpAddr, tpAddr + 0x1000}) {
+				t.Fatalf("the thread pointers are %#x", got)
 			}
 		})
 	}
@@ -70,7 +116,7 @@ func TestMainInterpreterIsTheOldest(t *testing.T) {
 	mem := fakeRuntime()
 	mem[runtimeAddr+layouts[8].firstInterpreter] = interpAddr + 0x8000
 	mem[interpAddr+0x8000+layouts[8].nextInterpreter] = interpAddr
-	got, err := pyRuntime{mem, runtimeAddr, layouts[8]}.mainInterpreter()
+	got, err := pyRuntime{mem, runtimeAddr, layouts[8], onX86}.mainInterpreter()
 	if err != nil || got != interpAddr {
 		t.Fatalf("got %#x, %v", got, err)
 	}
@@ -166,9 +212,15 @@ func TestLockWords(t *testing.T) {
 		{"unknown version", memory, description{}, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			start, end := lockWords(tc.mem, interpreter{runtime: runtimeAddr}, tc.d)
-			if start != tc.start || end != tc.end {
-				t.Fatalf("got [%#x, %#x), want [%#x, %#x)", start, end, tc.start, tc.end)
+			for _, on := range []threads{onX86, onARM} {
+				want := tc.end
+				if want != 0 && on.above {
+					want += 2 * 8 // of both mutexes
+				}
+				start, end := lockWords(tc.mem, interpreter{runtime: runtimeAddr, threads: on}, tc.d)
+				if start != tc.start || end != want {
+					t.Fatalf("got [%#x, %#x), want [%#x, %#x)", start, end, tc.start, want)
+				}
 			}
 		})
 	}

@@ -10,7 +10,7 @@ const (
 	largestBlock = 1 << 30
 	// largestModule bounds module numbers; they are small and dense.
 	largestModule = 1 << 16
-	// staticArea bounds the distance below the thread pointer that counts as the static area.
+	// staticArea bounds the distance from the thread pointer that counts as the static area.
 	staticArea = 1 << 20
 )
 
@@ -25,7 +25,7 @@ type place struct {
 
 // locate reads what the dynamic linker put into the slot that an access uses; bias is the difference
 // between the addresses in memory and at link time.
-func locate(mem reader, bias uint64, a access) (place, error) {
+func (m *machine) locate(mem reader, bias uint64, a access) (place, error) {
 	switch a.anchor {
 	case fromThreadPointer:
 		return place{offset: a.disp}, nil
@@ -34,7 +34,7 @@ func locate(mem reader, bias uint64, a access) (place, error) {
 		if err != nil {
 			return place{}, err
 		}
-		return static(slot, a.disp)
+		return m.static(slot, a.disp)
 	case fromModule:
 		return inModule(mem, bias+a.slot, a.disp)
 	}
@@ -42,15 +42,15 @@ func locate(mem reader, bias uint64, a access) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	if argument := descriptor[1]; int64(argument) >= 0 { // where to find module and offset,
+	if argument := descriptor[1]; !m.isOffset(argument) { // where to find module and offset,
 		return inModule(mem, argument, a.disp)
 	}
-	return static(descriptor[1], a.disp) // or the offset itself
+	return m.static(descriptor[1], a.disp) // or the offset itself
 }
 
-func static(offset uint64, disp int64) (place, error) {
+func (m *machine) static(offset uint64, disp int64) (place, error) {
 	p := place{offset: int64(offset) + disp}
-	if p.offset >= 0 || p.offset < -largestBlock {
+	if !m.holds(p.offset, largestBlock) {
 		return place{}, fmt.Errorf("%w: %#x", errSlot, offset)
 	}
 	return p, nil
@@ -72,13 +72,13 @@ func inModule(mem reader, at uint64, disp int64) (place, error) {
 // with one access instead of four. That holds for modules loaded at program start, whose blocks the C
 // library lays out at one distance from every thread pointer. The given threads' own vectors tell: it
 // is such a module if glibc notes nothing to free for the block and the distance is the same for all.
-func fold(mem reader, p place, threadPointers []uint64) place {
+func (m *machine) fold(mem reader, p place, threadPointers []uint64) place {
 	if p.module == 0 || len(threadPointers) == 0 {
 		return p
 	}
 	var distance int64
 	for i, tp := range threadPointers {
-		d, ok := blockDistance(mem, tp, p.module)
+		d, ok := m.blockDistance(mem, tp, p.module)
 		if !ok || i > 0 && d != distance {
 			return p
 		}
@@ -88,8 +88,8 @@ func fold(mem reader, p place, threadPointers []uint64) place {
 }
 
 // blockDistance returns how far from its thread pointer a thread's block of a module begins.
-func blockDistance(mem reader, tp, module uint64) (int64, bool) {
-	vector, err := word(mem, tp+8)
+func (m *machine) blockDistance(mem reader, tp, module uint64) (int64, bool) {
+	vector, err := word(mem, tp+m.vectorAt)
 	if err != nil {
 		return 0, false
 	}
@@ -102,5 +102,5 @@ func blockDistance(mem reader, tp, module uint64) (int64, bool) {
 		return 0, false
 	}
 	distance := int64(entry[0] - tp)
-	return distance, distance < 0 && distance >= -staticArea
+	return distance, m.holds(distance, staticArea)
 }

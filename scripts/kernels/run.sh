@@ -5,6 +5,8 @@
 # these versions (default: 5.10, too old, 6.1, 6.12 and the newest, and two for
 # arm64), each in a machine that QEMU emulates. Nothing is installed on this
 # machine but QEMU and a compiler for arm64; kernels are kept in build/kernels.
+# Those for arm64 also run what the other machines' tests show of Python, with
+# Debian's Pythons.
 #
 # A kernel passes if every test does, or, where stageprof says that the kernel
 # is too old, if `doctor` says so with exit status 1 and the missing feature.
@@ -13,9 +15,12 @@ cd "$(dirname "$0")/../.."
 
 readonly HOME_DIR=$PWD/build/kernels
 readonly SUITES='bullseye bookworm bookworm-backports trixie trixie-backports sid'
-# What runs everywhere; where there are multi-uprobe links, more.
-readonly TESTS='^TestKernel$'
-readonly MINUTES=${MINUTES:-30}
+# What runs everywhere; where there are multi-uprobe links, more. And what runs
+# where there is a Python.
+readonly TESTS='TestKernel'
+readonly PYTHON_TESTS='TestCaseC21GIL|TestGILOfEmbeddedPython|TestPythonStacksEqualTruth|TestPythonFunctionsAreStages'
+readonly PYTHONS='3.9 3.11 3.13 3.14'
+readonly MINUTES=${MINUTES:-60}
 readonly ARM64_CC=aarch64-linux-gnu-gcc
 
 [ "$(uname -m)" = x86_64 ] || { echo "test-kernels: emulates machines on x86-64 only" >&2; exit 1; }
@@ -85,20 +90,59 @@ products() {
     esac
 }
 
-# libraries FOLDER: what the products there load besides each other.
+# libraries FOLDER ROOT: puts what the products in a folder load besides each
+# other into the emulated machine's file system, and Pythons where it has some.
 libraries() {
+    local library
     case $MACHINE in
     amd64)
         find "$1" -type f -print0 | xargs -0 ldd 2>/dev/null | grep -oE '/[^ ]+\.so[^ ]*' | grep -v "^$PWD" | sort -u |
-            while read -r library; do echo "$library $library"; done
+            while read -r library; do
+                mkdir -p "$2$(dirname "$library")"
+                cp -L "$library" "$2$library"
+            done
         ;;
     arm64)
-        local library
-        for library in ld-linux-aarch64.so.1 libc.so.6; do
-            echo "$("$ARM64_CC" -print-file-name=$library) /lib/$library"
-        done
+        pythons
+        cp -a "$HOME_DIR/$MACHINE/pythons/." "$2/"
         ;;
     esac
+}
+
+# pythons: makes a folder with the files of Debian's Pythons for the emulated
+# machine: static, and in a program of a few lines as shared libraries, which
+# also lie where Python says that it was installed. The C library is among what
+# they need.
+pythons() {
+    local folder=$HOME_DIR/$MACHINE/pythons version name names=() deb library
+    [ ! -e "$folder" ] || return 0
+    for version in $PYTHONS; do
+        names+=("python$version-minimal" "libpython$version"{,-minimal,-stdlib})
+    done
+    rm -rf "$folder.new"
+    mkdir -p "$folder.new/debs" "$folder.new/files/usr/lib"
+    ln -s usr/lib "$folder.new/files/lib"
+    (cd "$folder.new/debs" && apt get download "${names[@]}" libc6 libgcc-s1 libexpat1 zlib1g libffi7 libffi8)
+    for deb in "$folder.new"/debs/*.deb; do
+        dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink --exclude=./usr/share -C "$folder.new/files"
+    done
+    for version in $PYTHONS; do
+        name=libpython$version.so.1.0
+        library=$(echo "$folder.new"/files/usr/lib/*-linux-gnu/"$name")
+        echo 'int Py_BytesMain(int, char **); int main(int c, char **v) { return Py_BytesMain(c, v); }' |
+            "$ARM64_CC" -o "$folder.new/files/usr/bin/python$version-shared" -xc - -xnone "$library" -Wl,--unresolved-symbols=ignore-all
+        ln -s "$(basename "$(dirname "$library")")/$name" "$folder.new/files/usr/lib/$name"
+    done
+    mv "$folder.new/files" "$folder"
+    rm -rf "$folder.new"
+}
+
+# has_python: whether the emulated machine has Pythons.
+has_python() { [ "$MACHINE" = arm64 ]; }
+
+# tests: what runs in it.
+tests() {
+    if has_python; then echo "^($TESTS|$PYTHON_TESTS)\$"; else echo "^$TESTS\$"; fi
 }
 
 # shell: the path of a busybox for the emulated machine.
@@ -121,7 +165,7 @@ shell() {
 # user_space: an initramfs with the tests, their targets and what these load, all
 # at the paths that they have here.
 user_space() {
-    local root=$HOME_DIR/$MACHINE/root built from to
+    local root=$HOME_DIR/$MACHINE/root built
     built=$(products)
     rm -rf "$root"
     mkdir -p "$root"/{bin,proc,sys,dev,tmp,etc} "$root$PWD"/{agent,build/sim}
@@ -133,10 +177,13 @@ user_space() {
     cp "$built"/libstageprof.so* "$root$PWD/build/"
     cp -r "$built"/sim/*.so* "$built/sim/testers" "$root$PWD/build/sim/"
     [ ! -e "$built/sim/variants" ] || cp -r "$built/sim/variants" "$root$PWD/build/sim/"
-    libraries "$root$PWD/build" | while read -r from to; do
-        mkdir -p "$root$(dirname "$to")"
-        cp -L "$from" "$root$to"
-    done
+    libraries "$root$PWD/build" "$root"
+    if has_python; then
+        GOARCH=$MACHINE CGO_ENABLED=0 go test -c -o "$root/bin/gil.test" ./agent/gil
+        mkdir -p "$root$PWD/agent/gil"
+        cp -r agent/testdata "$root$PWD/agent/"
+        cp -r agent/gil/testdata "$root$PWD/agent/gil/"
+    fi
     (cd "$root" && find . -print0 | cpio -0 -o -H newc --quiet | gzip -1) >"$HOME_DIR/$MACHINE/initramfs"
 }
 
@@ -209,7 +256,7 @@ for kernel in "$@"; do
         continue
     fi
     log=$HOME_DIR/logs/${kernel/\//-}
-    boot "$image" "$TESTS" "$log" || true
+    boot "$image" "$(tests)" "$log" || true
     if text=$(verdict "$log"); then result=ok; else result=FAIL failures=$((failures + 1)); fi
     printf '%-4s  %-12s  %-32s  %s\n' "$result" "$kernel" "$(grep -o -m 1 '== kernel .*' "$log" | cut -c 11-)" "$text"
     [ "$result" = ok ] || tail -n 40 "$log"
