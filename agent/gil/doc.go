@@ -8,7 +8,9 @@
 //   - thread state: CPython's PyThreadState, one per thread (and sub-interpreter) that ran Python.
 //   - held: the calling thread owns the lock. No other thread can take it away while the thread is
 //     inside native code, so one look at call entry is right for the whole call.
-//   - thread pointer: the base of thread-local storage, fs_base on x86-64.
+//   - thread pointer: the base of thread-local storage, fs_base on x86-64, tpidr_el0 on arm64.
+//   - self: what pthread_self returns, by which CPython tells threads. On x86-64 it is the thread
+//     pointer; on arm64 glibc has it some 1800 bytes below, which its own code tells.
 //
 // # Methods
 //
@@ -20,7 +22,7 @@
 //     function that returns it ([Detect] looks at _PyThreadState_GetCurrent first), because the
 //     variable itself is not exported.
 //   - [CurrentThreadState], CPython 3.8 to 3.11: one variable of the process names the thread state
-//     that holds the lock; it is the caller's when it carries the caller's thread pointer.
+//     that holds the lock; it is the caller's when it carries the caller's self.
 //
 // In a free-threaded build the lock may be off altogether: [Plan].GILEnabledAddress says so.
 //
@@ -48,6 +50,6 @@
 //     one without Python. A newer one is noticed; from 3.12 on its state stays unknown.
 //   - Two initialised interpreters in one process, PyPy, CPython before 3.8, CPython from 3.12 on in a
 //     shared libpython with another C library than glibc, and every other architecture than x86-64
-//     give [Unknown] with the reason. On arm64, CPython up to 3.11 notes threads by a number that is
-//     not the thread pointer, and code of later versions is not decoded.
+//     and arm64 give [Unknown] with the reason. So does CPython up to 3.11 on arm64 with another C
+//     library than glibc.
 package gil
