@@ -19,7 +19,7 @@ readonly SUITES='bullseye bookworm bookworm-backports trixie trixie-backports si
 # where there is a Python.
 readonly TESTS='TestKernel'
 readonly PYTHON_TESTS='TestCaseC21GIL|TestGILOfEmbeddedPython|TestPythonStacksEqualTruth|TestPythonFunctionsAreStages'
-readonly PYTHONS='3.9 3.11 3.13 3.14'
+readonly STATIC_PYTHONS='3.9 3.13' SHARED_PYTHONS='3.11 3.14'
 readonly MINUTES=${MINUTES:-60}
 readonly ARM64_CC=aarch64-linux-gnu-gcc
 
@@ -110,28 +110,24 @@ libraries() {
 }
 
 # pythons: makes a folder with the files of Debian's Pythons for the emulated
-# machine: static, and in a program of a few lines as shared libraries, which
-# also lie where Python says that it was installed. The C library is among what
-# they need.
+# machine: static ones, and shared libraries in a program of a few lines. The C
+# library is among what they need.
 pythons() {
-    local folder=$HOME_DIR/$MACHINE/pythons version name names=() deb library
+    local folder=$HOME_DIR/$MACHINE/pythons version names=() deb
     [ ! -e "$folder" ] || return 0
-    for version in $PYTHONS; do
-        names+=("python$version-minimal" "libpython$version"{,-minimal,-stdlib})
-    done
+    for version in $STATIC_PYTHONS; do names+=("python$version-minimal" "libpython$version"-{minimal,stdlib}); done
+    for version in $SHARED_PYTHONS; do names+=("libpython$version"{,-minimal,-stdlib}); done
     rm -rf "$folder.new"
-    mkdir -p "$folder.new/debs" "$folder.new/files/usr/lib"
+    mkdir -p "$folder.new/debs" "$folder.new/files/usr/"{bin,lib}
     ln -s usr/lib "$folder.new/files/lib"
     (cd "$folder.new/debs" && apt get download "${names[@]}" libc6 libgcc-s1 libexpat1 zlib1g libffi7 libffi8)
     for deb in "$folder.new"/debs/*.deb; do
         dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink --exclude=./usr/share -C "$folder.new/files"
     done
-    for version in $PYTHONS; do
-        name=libpython$version.so.1.0
-        library=$(echo "$folder.new"/files/usr/lib/*-linux-gnu/"$name")
+    for version in $SHARED_PYTHONS; do
         echo 'int Py_BytesMain(int, char **); int main(int c, char **v) { return Py_BytesMain(c, v); }' |
-            "$ARM64_CC" -o "$folder.new/files/usr/bin/python$version-shared" -xc - -xnone "$library" -Wl,--unresolved-symbols=ignore-all
-        ln -s "$(basename "$(dirname "$library")")/$name" "$folder.new/files/usr/lib/$name"
+            "$ARM64_CC" -o "$folder.new/files/usr/bin/python$version-shared" -xc - -xnone \
+                "$folder.new"/files/usr/lib/*-linux-gnu/"libpython$version.so.1.0" -Wl,--unresolved-symbols=ignore-all
     done
     mv "$folder.new/files" "$folder"
     rm -rf "$folder.new"
