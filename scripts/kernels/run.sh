@@ -203,7 +203,7 @@ boot() {
     timeout "${MINUTES}m" $emulator -nographic -no-reboot -accel "$accelerator" -smp 2 -m 3072 \
         -kernel "$1" -initrd "$HOME_DIR/$MACHINE/initramfs" \
         -append "console=$console quiet panic=-1 stageprof.dir=$PWD stageprof.tests=$2" \
-        </dev/null 2>&1 | tr -d '\r' >"$3"
+        </dev/null 2>&1 | sed -u 's|\r||g' >"$3"
 }
 
 # costs LOG: of a call, with each mechanism.
