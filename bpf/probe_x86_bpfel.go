@@ -250,6 +250,7 @@ type ProbeGilPlan struct {
 	_              structs.HostLayout
 	Address        uint64
 	ThreadIdOffset uint64
+	SelfBelow      uint64
 	TlsModule      uint64
 	TlsOffset      int64
 	EnabledAddress uint64
