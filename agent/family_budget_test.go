@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"stageprof/agent"
 	"stageprof/agent/calibrate"
+	"stageprof/agent/target"
 	"stageprof/correlate"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
@@ -328,4 +330,36 @@ func TestFamilyBudgetNeedsTheProcessFilter(t *testing.T) {
 	if !errors.Is(err, agent.ErrBudget) || !errors.Is(err, calibrate.ErrProcessFilter) {
 		t.Errorf("got %v, want %v: %v", err, agent.ErrBudget, calibrate.ErrProcessFilter)
 	}
+}
+
+// A child that is forked in a window hits what it has inherited for no longer than that
+// window, and later windows put nothing into it.
+func TestForkedChildLosesTheProbes(t *testing.T) {
+	driver := simtest.Driver(t)
+	p := startPuppet(t)
+	p.order("main start w")
+	plain := simtest.CodeOf(t, p.PID, driver)
+	first := record(t, agent.Config{PID: p.PID})
+	file := filepath.Join(t.TempDir(), "go")
+	p.tell("w linger " + file)
+	p.WaitLine("forked")
+	children, err := target.Descendants(p.PID)
+	if err != nil || len(children) != 1 {
+		t.Fatalf("children %v, %v", children, err)
+	}
+	child := children[0].PID
+	if bytes.Equal(simtest.CodeOf(t, child, driver), plain) {
+		t.Error("it has inherited nothing: the test shows nothing")
+	}
+	first.interrupt()
+	next := record(t, agent.Config{PID: p.PID})
+	if bytes.Equal(simtest.CodeOf(t, p.PID, driver), plain) {
+		t.Error("its parent has no probes")
+	}
+	if !bytes.Equal(simtest.CodeOf(t, child, driver), plain) {
+		t.Error("the child has probes of its parent's")
+	}
+	next.interrupt()
+	touch(t, file)
+	p.end()
 }
