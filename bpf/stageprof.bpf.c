@@ -94,12 +94,13 @@ int driver_return(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int driver_notice(struct pt_regs *ctx)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
-    state = thread_get(bpf_get_current_task_btf());
+    state = thread_get(task);
     if (state)
         debt_notice(ctx, state, bpf_get_attach_cookie(ctx));
     return 0;
@@ -109,23 +110,24 @@ int driver_notice(struct pt_regs *ctx)
  * markers come. */
 __noinline int marker_passed(u64 slot, u64 name, u32 depth, u32 marker, u64 sp)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
     u64 now;
 
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
     now = bpf_ktime_get_ns();
     if (marker == MARKER_PROCESS_BEGIN || marker == MARKER_PROCESS_END)
         state = process_state();
     else
-        state = thread_get(bpf_get_current_task_btf());
+        state = thread_get(task);
     if (!state) {
         count(LOST_STAGE_THREAD);
         return 0;
     }
     if (state->serial != THREAD_PROCESS) {
         call_abandon(state, sp);
-        frames_heal(bpf_get_current_task_btf(), state, sp);
+        frames_heal(task, state, sp);
     }
     now = stages_enter(state, now);
     if (marker == MARKER_BEGIN || marker == MARKER_PROCESS_BEGIN)
@@ -152,11 +154,12 @@ SEC("raw_tp/task_prctl_unknown")
 int marker_announced(struct bpf_raw_tracepoint_args *ctx)
 {
     u32 marker = (u32)ctx->args[0] - MARKER_ANNOUNCED;
+    struct task_struct *task = bpf_get_current_task_btf();
     struct pt_regs *regs;
 
-    if (marker > MARKER_PROCESS_END || !is_target())
+    if (marker > MARKER_PROCESS_END || !task_is_target(task))
         return 0;
-    regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+    regs = (struct pt_regs *)bpf_task_pt_regs(task);
     return marker_passed(ctx->args[3], ctx->args[1], ctx->args[2], marker, PT_REGS_SP(regs));
 }
 
@@ -171,11 +174,12 @@ int gate_holder(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int range_hit(struct pt_regs *ctx)
 {
-    u64 cookie = bpf_get_attach_cookie(ctx), now;
+    u64 cookie = bpf_get_attach_cookie(ctx), sp = PT_REGS_SP(ctx), now;
+    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
     if (RANGE_ACTION(cookie) == RANGE_START) {
         if (in_window())
@@ -183,13 +187,13 @@ int range_hit(struct pt_regs *ctx)
         return 0;
     }
     now = bpf_ktime_get_ns();
-    state = thread_get(bpf_get_current_task_btf());
+    state = thread_get(task);
     if (!state) {
         count(LOST_STAGE_THREAD);
         return 0;
     }
-    call_abandon(state, PT_REGS_SP(ctx));
-    frames_heal(bpf_get_current_task_btf(), state, PT_REGS_SP(ctx));
+    call_abandon(state, sp);
+    frames_heal(task, state, sp);
     stage_seed(state);
     now = ledger_enter(state, now);
     range_hit_thread(state, cookie, range_argument(ctx, cookie), now);
@@ -205,7 +209,7 @@ int function_entry(struct pt_regs *ctx)
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
     state = thread_get(task);
     if (!state) {
@@ -222,14 +226,15 @@ SEC("uprobe.multi")
 int function_exit(struct pt_regs *ctx)
 {
     u64 now = bpf_ktime_get_ns();
+    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (metered && is_target())
+    if (metered && task_is_target(task))
         count(COUNT_EXITS);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
-    state = thread_find(bpf_get_current_task_btf());
+    state = thread_find(task);
     if (!state)
         return 0;
     call_abandon(state, PT_REGS_SP(ctx));
@@ -246,7 +251,7 @@ int catch_hit(struct pt_regs *ctx)
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
     state = thread_find(task);
     if (state)
@@ -261,7 +266,7 @@ int allocation_hit(struct pt_regs *ctx)
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
     state = thread_get(task);
     if (!state) {
@@ -277,12 +282,13 @@ SEC("uprobe.multi")
 int autograd_hit(struct pt_regs *ctx)
 {
     u64 cookie = bpf_get_attach_cookie(ctx), graph_task;
+    struct task_struct *task = bpf_get_current_task_btf();
     struct thread_state *state;
 
     on_own_stack(ctx);
-    if (!is_followed())
+    if (!is_followed(task))
         return 0;
-    state = thread_get(bpf_get_current_task_btf());
+    state = thread_get(task);
     /* A shared pointer's first word is the pointer. */
     if (!state || read_user_u64(&graph_task, argument(ctx, cookie >> 32)))
         return 0;

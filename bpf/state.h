@@ -416,9 +416,9 @@ static __always_inline bool is_timed(struct task_struct *task)
 }
 
 /* Whether a hit of another probe is to be followed. */
-static __always_inline bool is_followed(void)
+static __always_inline bool is_followed(struct task_struct *task)
 {
-    if (!is_target())
+    if (!task_is_target(task))
         return false;
     if (metered)
         count(COUNT_HITS);
