@@ -25,7 +25,7 @@ const (
 // second anyway. The tables have room for some thousands between two looks.
 const (
 	retireInterval = time.Second
-	retireCrowd    = 256
+	retireCrowd    = 2048
 )
 
 // foldedThread is the serial number of all threads together that ended long ago.
