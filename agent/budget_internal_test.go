@@ -9,8 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
+	"stageprof/agent/calibrate"
+	"stageprof/agent/elfsym"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
+	"stageprof/bpf"
 	"stageprof/recording"
 	"stageprof/recording/recordingtest"
 	"stageprof/sim/simtest"
@@ -251,5 +256,32 @@ func TestIdleInWindowsOnly(t *testing.T) {
 	r.Budget.Elapsed++
 	if m.isIdle(r) {
 		t.Error("of one that was not recorded all the time it is said that it did nothing")
+	}
+}
+
+// What a call costs is the mean over all calls, also over those whose rows were taken out
+// of the kernel side's table because their threads have ended.
+func TestRepriceWithEndedThreads(t *testing.T) {
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := ebpf.NewMap(spec.Maps["calls"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer calls.Close()
+	if err := calls.Put(bpf.ProbeCallKey{Thread: 2}, bpf.ProbeCallRow{Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s := &Session{
+		meter: &meter{}, retired: newRetired(false),
+		costs:   calibrate.Result{elfsym.Stepped: {Added: 9000}, elfsym.Jump: {Added: 1000}},
+		symbols: []probedSymbol{{Site: probe.Site{Placement: elfsym.Placement{Class: elfsym.Stepped}}}, {Site: probe.Site{Placement: elfsym.Placement{Class: elfsym.Jump}}}},
+	}
+	s.objects.Calls = calls
+	s.retired.calls.add(bpf.ProbeCallKey{Thread: 1, Symbol: 1}, bpf.ProbeCallRow{Count: 3})
+	if err := s.reprice(); err != nil || s.meter.perCall != 3000 {
+		t.Errorf("a call costs %v ns, %v; one of 9000 and three of 1000 cost 3000 each", s.meter.perCall, err)
 	}
 }

@@ -95,13 +95,18 @@ func (s *Session) dearestCall() float64 {
 	return dearest
 }
 
-// reprice takes the mean of the calls so far for what a call costs.
+// reprice takes the mean of the calls so far for what a call costs, those of threads
+// that have ended among them.
 func (s *Session) reprice() error {
 	var calls, added float64
-	err := entries(s.objects.Calls, func(key bpf.ProbeCallKey, row bpf.ProbeCallRow) {
+	add := func(key bpf.ProbeCallKey, row bpf.ProbeCallRow) {
 		calls += float64(row.Count)
 		added += float64(row.Count) * s.costs[s.symbols[key.Symbol].Placement.Class].Added
-	})
+	}
+	for key, row := range s.retired.calls.rows {
+		add(key, row)
+	}
+	err := entries(s.objects.Calls, add)
 	if err == nil && calls > 0 {
 		s.meter.perCall = added / calls
 	}
