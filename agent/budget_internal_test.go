@@ -217,8 +217,25 @@ func TestEnterInTurn(t *testing.T) {
 		t.Errorf("one more enters: %v", err)
 	}
 	leave[0]()
+	if _, err := shared.enter(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("one enters after ^C: %v", err)
+	}
 	if _, err := shared.enter(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Once the recording is over nobody attaches, whose turn ever it is.
+func TestNobodyEntersAfterTheEnd(t *testing.T) {
+	shared := newMembership(time.Second)
+	close(shared.over)
+	for range 100 { // of two that are ready any is taken
+		if _, err := shared.enter(t.Context()); !errors.Is(err, errOver) {
+			t.Fatalf("one enters after the end: %v", err)
+		}
+	}
+	if n := len(shared.opening); n > 0 {
+		t.Errorf("%d have their turn", n)
 	}
 }
 

@@ -40,11 +40,31 @@ func (m *membership) enter(ctx context.Context) (leave func(), err error) {
 	}
 	select {
 	case m.opening <- struct{}{}:
-		return func() { <-m.opening }, nil
+		leave = func() { <-m.opening }
 	case <-ctx.Done():
-		return nil, interrupted(ctx)
 	case <-m.over:
-		return nil, errOver
+	}
+	// Of several that are ready select takes any: nobody is attached to after the end.
+	switch {
+	case ctx.Err() != nil:
+		err = interrupted(ctx)
+	case m.isOver():
+		err = errOver
+	default:
+		return leave, nil
+	}
+	if leave != nil {
+		leave()
+	}
+	return nil, err
+}
+
+func (m *membership) isOver() bool {
+	select {
+	case <-m.over:
+		return true
+	default:
+		return false
 	}
 }
 
