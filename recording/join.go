@@ -11,7 +11,8 @@ import (
 // other: rows with the same key are added up, so that its size does not grow with
 // their number. Its zero value is ready to use.
 //
-// A thread of one Recording is that of the ones before with the same id and name.
+// A thread of one Recording is that of the ones before with the same id and name; of
+// those that come when there are maxThreads only the sum is kept, as one that is Folded.
 // Timelines and open spans are left out: a recording in several windows has none.
 type Joined struct {
 	r        *Recording
@@ -248,6 +249,12 @@ func (j *Joined) number(r *Recording) *numbers {
 	return n
 }
 
+// maxThreads bounds the threads that are told apart: a target can go through any number
+// of them in its windows.
+const maxThreads = 65_536
+
+const furtherThreads = "(further threads)"
+
 // numberThreads takes threads with one id and name for the same one, but those of
 // one Recording for several.
 func (j *Joined) numberThreads(r *Recording, n *numbers) {
@@ -259,6 +266,9 @@ func (j *Joined) numberThreads(r *Recording, n *numbers) {
 			nth[key]++
 		}
 		key.nth = nth[key]
+		if _, known := j.threads[key]; !known && len(j.threads) >= maxThreads {
+			key, t = threadKey{name: furtherThreads}, Thread{Name: furtherThreads, Folded: true}
+		}
 		n.threads = append(n.threads, intern(&j.threads, key, func(id int) {
 			t.ID, t.Serial = id, 0 // a number of one window only
 			j.r.Threads = append(j.r.Threads, t)

@@ -2,6 +2,7 @@ package recording_test
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -202,6 +203,38 @@ func TestJoinThreads(t *testing.T) {
 		if c.Count != 6 {
 			t.Errorf("%d calls of one thread, want 6", c.Count)
 		}
+	}
+}
+
+// Of more threads than are told apart the sum is kept, and nothing is lost.
+func TestJoinManyThreads(t *testing.T) {
+	const most, windows = 65_536, 3
+	var j recording.Joined
+	for window := range windows {
+		b := recordingtest.New()
+		launch := b.Symbol("cuLaunchKernel")
+		b.Call(b.Thread(1, "main"), "step", launch, 1, time.Millisecond, time.Millisecond)
+		for i := range most/2 + 10 {
+			b.Call(b.Thread(2+window*most+i, "worker"), "step", launch, 1, time.Millisecond, time.Millisecond)
+		}
+		j.Add(b.Recording(), 0)
+	}
+	r := j.Recording()
+	folded, calls := 0, map[string]uint64{}
+	for _, thread := range r.Threads {
+		if thread.Folded {
+			folded++
+		}
+	}
+	for _, c := range r.Calls {
+		calls[r.Threads[c.Thread].Name] += c.Count
+	}
+	const threads = windows*(most/2+10) + 1
+	if len(r.Threads) != most+1 || folded != 1 || len(r.Calls) != most+1 {
+		t.Errorf("%d threads, %d of them folded, and %d rows of calls, want %d, 1 and as many", len(r.Threads), folded, len(r.Calls), most+1)
+	}
+	if want := map[string]uint64{"main": windows, "worker": most - 1, "(further threads)": threads - most}; !maps.Equal(calls, want) {
+		t.Errorf("calls %v, want %v", calls, want)
 	}
 }
 

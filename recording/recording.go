@@ -205,8 +205,8 @@ type Thread struct {
 	// Serial tells the incarnations apart in all snapshots of one recording,
 	// where IDs differ. 0: not known.
 	Serial uint64 `json:"serial,omitempty"`
-	// Folded: the row stands for all threads that ended so long ago that only
-	// their sum was kept. It is no thread itself.
+	// Folded: the row stands for threads of which only the sum was kept: those that
+	// ended long ago, or were too many in windows that were joined. It is no thread itself.
 	Folded bool `json:"folded,omitempty"`
 }
 
