@@ -41,6 +41,19 @@ func (c Config) FilterOfThreads() Config {
 	return c
 }
 
+// CalibratesLater returns the Config for a machine that fails to calibrate at first.
+func (c Config) CalibratesLater() Config {
+	failed := false // guarded by the calibrations' mutex
+	c.costs = &calibrations{measure: func(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
+		if !failed {
+			failed = true
+			return nil, errors.New("it takes too long")
+		}
+		return calibrate.Run(ctx, mechanism, filter, classes)
+	}}
+	return c
+}
+
 // Python is what is known of the target's interpreter now.
 func (s *Session) Python() gil.Plan {
 	s.mu.Lock()

@@ -47,8 +47,14 @@ func (p *puppet) order(orders ...string) {
 	p.t.Helper()
 	for _, order := range orders {
 		p.tell(order)
-		p.WaitLine(fmt.Sprintf("%sok %06d", p.name, p.given))
+		p.obeyed()
 	}
+}
+
+// obeyed waits until it has done what it was told last.
+func (p *puppet) obeyed() {
+	p.t.Helper()
+	p.WaitLine(fmt.Sprintf("%sok %06d", p.name, p.given))
 }
 
 // tell orders something that has no answer.
