@@ -57,7 +57,7 @@ test: all ## every test that needs no PyTorch and no browser (as root: they load
 
 .PHONY: test-long
 test-long: all ## the pipeline and a page that watches it, for ten minutes each (LONG=10m); hostile targets in full size
-	STAGEPROF_LONG=$(or $(LONG),10m) go test -count=1 -timeout 0 -v ./agent ./cmd/stageprof \
+	STAGEPROF_LONG=$(or $(LONG),10m) STAGEPROF_PATIENCE=30m go test -count=1 -timeout 0 -v ./agent ./cmd/stageprof \
 		-run '^(TestPipelineTimes|TestServeSoak|TestHostileForgedMarkers|TestHostileThreadIDsUsedAgain|TestFamilyOfManyWorkers)$$'
 
 .PHONY: test-soak

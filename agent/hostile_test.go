@@ -200,10 +200,9 @@ func TestHostileThreadIDsUsedAgain(t *testing.T) {
 	p.WaitLine("up")
 	target := onlyChild(t, p.PID)
 	r := record(t, agent.Config{PID: target})
-	stop := setNextID(t, target)
+	setNextID(t, target)
 	p.Ready()
 	got := r.finish()
-	stop()
 	p.Wait()
 	truth := p.TruthOf(1).Counts()
 	if diff := simtest.Diff(truth.By(simtest.ByTagAndSymbol), counts(got).By(simtest.ByTagAndSymbol)); diff != "" {
@@ -248,8 +247,8 @@ func eachNamespaceLimitsIDs(t *testing.T) bool {
 }
 
 // setNextID lets the kernel search for free ids from the same one on, again and
-// again, until the returned function is called.
-func setNextID(t *testing.T, last int) (stop func()) {
+// again, until the test ends.
+func setNextID(t *testing.T, last int) {
 	t.Helper()
 	done := make(chan struct{})
 	var setting sync.WaitGroup
@@ -266,7 +265,7 @@ func setNextID(t *testing.T, last int) (stop func()) {
 			}
 		}
 	})
-	return func() { close(done); setting.Wait() }
+	t.Cleanup(func() { close(done); setting.Wait() })
 }
 
 // User, time, mount and pid namespaces of its own, and a clock that is a day
