@@ -154,11 +154,23 @@ func (w *windows) length() time.Duration {
 	return w.config.Duration
 }
 
+// allowance is what the open window may have cost by now.
+func (w *windows) allowance() time.Duration {
+	w.account.duration = w.length()
+	return w.account.limit(w.elapsed()) - w.account.spent
+}
+
+// untilNext is how long it is until the next window may open, if one fits.
+func (w *windows) untilNext() (time.Duration, bool) {
+	w.account.duration = w.length()
+	at, fits := w.account.next(leastCost(w.last.Windows[0], w.last.Cost))
+	return at - w.elapsed(), fits
+}
+
 // pass lets the open window pass, and says what ended the recording with it, "" if
 // nothing but the budget did.
 func (w *windows) pass(ctx context.Context) (recording.WindowEnd, error) {
 	s := w.session
-	w.account.duration = w.length()
 	if w.config.Duration > 0 { // it took a while to open the window
 		s.config.Duration = max(1, w.config.Duration-w.elapsed())
 	}
@@ -230,7 +242,7 @@ func (w *windows) open(ctx context.Context) (*Session, error) {
 	config := w.config
 	config.leftOut = w.trial.leftOut()
 	config.meter = &meter{
-		limit: func() time.Duration { return w.account.limit(w.elapsed()) - w.account.spent },
+		limit: w.allowance,
 		end:   time.Duration(w.last.Cost.SwitchingNS + w.last.Cost.IdleNS),
 	}
 	if w.config.Progress != nil {
@@ -267,10 +279,7 @@ func (w *windows) stop(end recording.WindowEnd, err error) (recording.WindowEnd,
 
 // pause waits until the next window may open, or says what ended the recording.
 func (w *windows) pause(ctx context.Context) (recording.WindowEnd, error) {
-	var next, over <-chan time.Time
-	if at, fits := w.account.next(leastCost(w.last.Windows[0], w.last.Cost)); fits {
-		next = time.After(at - w.elapsed())
-	}
+	var over <-chan time.Time
 	if w.config.Duration > 0 {
 		over = time.After(w.config.Duration - w.elapsed())
 	}
@@ -279,6 +288,10 @@ func (w *windows) pause(ctx context.Context) (recording.WindowEnd, error) {
 	defer ticker.Stop()
 	for {
 		w.report(StatePaused)
+		var next <-chan time.Time
+		if wait, fits := w.untilNext(); fits { // a family learns only late how long it has
+			next = time.After(wait)
+		}
 		var end recording.WindowEnd
 		due := false
 		select {

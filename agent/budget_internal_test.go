@@ -200,6 +200,32 @@ func TestFamilyIsOverInPause(t *testing.T) {
 	}
 }
 
+// Who was attached to first goes on having windows while others are attached to, however
+// long that takes: the duration begins only then.
+func TestFamilyHasWindowsBeforeItsDuration(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "puppet"))
+	p.WaitLine("up")
+	process, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const share, duration, attaching = 0.01, time.Second, time.Minute
+	spent := time.Duration(share * float64(attaching-duration)) // more than the duration's share, and paid for
+	w := windows{
+		config:  Config{PID: p.PID, Budget: share, Log: slog.New(slog.DiscardHandler), family: newMembership(duration)},
+		account: account{share: share, spent: spent, advance: usualAdvance},
+		process: process, began: time.Now().Add(-attaching),
+		last: recording.Budget{Windows: []recording.Covered{{Duration: time.Second, CostNS: 1e6}}},
+	}
+	defer w.Close() // of files that were only read
+	if left := w.allowance(); left <= 0 {
+		t.Errorf("its window may cost %v", left)
+	}
+	if end, err := w.pause(t.Context()); end != "" || err != nil {
+		t.Errorf("the pause ends by %q, %v", end, err)
+	}
+}
+
 // Sessions of one family wait for each other to attach; ^C ends that.
 func TestEnterInTurn(t *testing.T) {
 	shared := newMembership(0)
@@ -243,8 +269,8 @@ func TestNobodyEntersAfterTheEnd(t *testing.T) {
 func TestLengthOfAFamily(t *testing.T) {
 	began := time.Now()
 	shared := newMembership(30 * time.Second)
-	if got := shared.length(began); got != 30*time.Second {
-		t.Errorf("before all windows are open it is %v", got)
+	if got := shared.length(began.Add(-time.Minute)); got < 90*time.Second {
+		t.Errorf("a minute after its first window, before all others' are open, it is %v", got)
 	}
 	until := began.Add(30 * time.Second)
 	shared.until.Store(&until)

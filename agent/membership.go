@@ -77,13 +77,16 @@ func (m *membership) ended() <-chan struct{} {
 }
 
 // length is how long a recording will last that began then, 0 if that is not known.
-// While others are still being attached to, nobody knows how much longer than the
-// duration it will be.
+// While others are still being attached to, that is the least that it can be: then the
+// duration begins.
 func (m *membership) length(began time.Time) time.Duration {
 	if until := m.until.Load(); until != nil {
 		return max(1, until.Sub(began))
 	}
-	return m.duration
+	if m.duration == 0 {
+		return 0
+	}
+	return time.Since(began) + m.duration
 }
 
 // calibrations are measured once for all Sessions of a family, and all windows under a
