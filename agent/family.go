@@ -132,21 +132,16 @@ func (f *family) open(ctx context.Context) error {
 		if err := f.look(ctx); err != nil {
 			return err
 		}
-		if len(f.members) > 0 {
+		opened, err := f.awaitFirst(ctx)
+		if err != nil {
+			return err
+		}
+		if opened {
 			break
 		}
 		if err := f.waitForMember(ctx); err != nil {
 			return err
 		}
-	}
-	for _, m := range f.members {
-		<-m.attached
-	}
-	if ctx.Err() != nil {
-		return interrupted(ctx)
-	}
-	if !slices.ContainsFunc(f.members, func(m *member) bool { return f.errorOf(m) == nil }) {
-		return f.failure()
 	}
 	f.begin()
 	if f.config.Ready == nil {
@@ -156,6 +151,24 @@ func (f *family) open(ctx context.Context) error {
 		return fmt.Errorf("saying that the probes are live: %w", err)
 	}
 	return nil
+}
+
+// awaitFirst returns when the windows of all that have the driver are open, and whether
+// there is one.
+func (f *family) awaitFirst(ctx context.Context) (bool, error) {
+	f.mu.Lock()
+	first := slices.Clone(f.members)
+	f.mu.Unlock()
+	for _, m := range first {
+		<-m.attached
+	}
+	if len(first) > 0 && ctx.Err() != nil {
+		return false, interrupted(ctx)
+	}
+	if slices.ContainsFunc(first, func(m *member) bool { return f.errorOf(m) == nil }) {
+		return true, nil
+	}
+	return false, f.failure()
 }
 
 // begin takes the recording's duration from now on.
@@ -401,9 +414,12 @@ func (m *member) isIdle(r *recording.Recording) bool {
 	return m.late && m.user.Copy && r.Window.End == recording.EndExit && r.Seen != nil && r.Seen.Calls == 0 && !staged
 }
 
-// saysEnded tells whether an error says that its process has ended.
+// saysEnded tells whether an error says that a process has ended which was there before:
+// its number may be a thread's by now.
 func saysEnded(err error) bool {
-	return errors.Is(err, target.ErrTargetExited) || errors.Is(err, target.ErrNoProcess) || errors.Is(err, target.ErrZombie)
+	return slices.ContainsFunc([]error{
+		target.ErrTargetExited, target.ErrNoProcess, target.ErrZombie, target.ErrThread, target.ErrKernelThread, target.ErrSelf,
+	}, func(ended error) bool { return errors.Is(err, ended) })
 }
 
 // isGone tells whether the process has ended.
@@ -436,15 +452,17 @@ func (f *family) keep(m *member, r *recording.Recording) {
 	m.recording = r
 }
 
-// missEarly is miss for a process whose window could not be opened: if it was found
-// late and has ended, that is why.
+// missEarly is miss for a process whose window could not be opened: if it has ended, and
+// others were there before or may come, that is why.
 func (f *family) missEarly(m *member, err error) {
-	if !m.late || !saysEnded(err) && !m.isGone() {
+	one := m.late || f.config.Wait
+	if !one || !saysEnded(err) && !m.isGone() {
 		f.miss(m, err)
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	m.err = err
 	f.count(m, &f.counted.brief)
 }
 

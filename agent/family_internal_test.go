@@ -3,9 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -127,6 +130,31 @@ func TestFamilyKeepsLittleOfTheBrief(t *testing.T) {
 	}
 }
 
+// Who waits for a process to use the driver does not mean one that has ended before it
+// could be recorded. Without waiting there is nothing else to record.
+func TestFamilyWaitsForOneThatLasts(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "idle"))
+	root, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close() // of files that were only read
+	for _, wait := range []bool{true, false} {
+		f := newFamilyOf(Config{PID: p.PID, Wait: wait}, root)
+		brief := &member{attached: make(chan struct{})}
+		f.members = append(f.members, brief)
+		f.missEarly(brief, target.ErrNoProcess)
+		close(brief.attached)
+		opened, err := f.awaitFirst(t.Context())
+		if opened || errors.Is(err, target.ErrNoProcess) == wait {
+			t.Errorf("waiting %v: a window is open %v, %v", wait, opened, err)
+		}
+		if want := []string{"processes that ended before their windows were open: 1"}; wait && !slices.Equal(f.result().Missed, want) {
+			t.Errorf("missed %q, want %q", f.result().Missed, want)
+		}
+	}
+}
+
 // A process has ended as soon as nothing of it runs, whether or not it was waited for.
 func TestMemberIsGone(t *testing.T) {
 	of := func(pid int) *member {
@@ -146,6 +174,11 @@ func TestMemberIsGone(t *testing.T) {
 	waited.Kill()
 	if !m.isGone() {
 		t.Error("a process that was waited for is there")
+	}
+	for _, tid := range threadsOf(t, live.PID) {
+		if m := (&member{user: User{PID: tid}}); !m.isGone() {
+			t.Errorf("a process is there whose number a thread has, %d of process %d", tid, live.PID)
+		}
 	}
 	zombie := exec.Command("cat")
 	input, err := zombie.StdinPipe()
@@ -178,4 +211,24 @@ func TestUntilNextLook(t *testing.T) {
 			t.Errorf("after a look of %v the next one is in %v, want %v", took, got, want)
 		}
 	}
+}
+
+// threadsOf returns the numbers of a process's threads but for the first one.
+func threadsOf(t *testing.T, pid int) (ids []int) {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err != nil {
+			t.Fatal(err)
+		} else if id != pid {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		t.Fatalf("process %d has no second thread", pid)
+	}
+	return ids
 }
