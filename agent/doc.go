@@ -30,6 +30,6 @@
 // spans are kept one by one; the rows of threads that have ended leave the
 // kernel's tables within a second, and once there are more than 2,048 of them
 // those of the oldest half are added up in one row per stage and function, of
-// the thread that is Folded. In other windows the rows are taken once two
-// thousand threads have begun, and added up when there are more than 65,536.
+// the thread that is Folded. In other windows the rows are taken once some
+// hundred to two thousand threads have begun, and added up when there are more than 65,536.
 package agent

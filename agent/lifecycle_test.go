@@ -76,6 +76,33 @@ func TestForkInStage(t *testing.T) {
 	}
 }
 
+// Threads that have many rows each come and go: there is room for those of all, if not
+// for each thread's by itself.
+func TestThreadChurnOfManyRows(t *testing.T) {
+	const threads, stages = 4000, 10
+	got, p := runTester(t, agent.Config{}, simtest.Tester(t, "churn", "--threads", fmt.Sprint(threads), "--at-once", "4",
+		"--stages", fmt.Sprint(stages), "--calls", "1", "--markers", simtest.Markers(t)))
+	if diff := simtest.Diff(p.Truth().Counts().By(simtest.ByTagAndSymbol), counts(got).By(simtest.ByTagAndSymbol)); diff != "" {
+		t.Errorf("the recording differs from the driver's truth:\n%s", diff)
+	}
+	expectAccounted(t, got)
+	lost := losses(got)
+	delete(lost, "spans_not_kept")
+	delete(lost, "span_records_full")
+	if len(lost) > 0 {
+		t.Errorf("losses %v", lost)
+	}
+	whole := uint64(0)
+	for _, s := range got.Stages {
+		if len(got.Paths[s.Path].Names) > 0 {
+			whole += s.Count
+		}
+	}
+	if whole != threads*stages {
+		t.Errorf("%d whole spans of %d", whole, threads*stages)
+	}
+}
+
 // Threads come and go; thread IDs are used again, and each thread has rows of
 // its own.
 func TestThreadChurn(t *testing.T) {

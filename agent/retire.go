@@ -21,11 +21,13 @@ const (
 )
 
 // When rows are taken out, which takes a reading of all tables: once so many threads have
-// begun since the last time, and in a window that is looked at while it is open every
-// second anyway. The tables have room for some thousands between two looks.
+// begun since the last time as have no more than crowdRows in all, and in a window that is
+// looked at while it is open every second anyway. The smallest table has twice that room.
 const (
 	retireInterval = time.Second
-	retireCrowd    = 2048
+	crowdRows      = 8192
+	leastCrowd     = 256
+	mostCrowd      = 2048
 )
 
 // foldedThread is the serial number of all threads together that ended long ago.
@@ -41,6 +43,8 @@ type retired struct {
 	regions     table[bpf.ProbeRegionKey, bpf.ProbeRegionRow]
 	regionParts table[bpf.ProbeRegionPartsKey, bpf.ProbeRegionPartsRow]
 	allocations table[bpf.ProbeAllocationKey, bpf.ProbeAllocationRow]
+
+	rowsEach int // rows of a thread, rounded up, of those that were taken last; 0: not known
 
 	info    map[uint32]bpf.ProbeThreadInfo
 	serials []uint32 // whose rows are not folded, in the order in which they were taken
@@ -127,12 +131,20 @@ func (w *watcher) retireIfDue() error {
 	if err := w.objects.LastThread.Get(&begun); err != nil {
 		return fmt.Errorf("reading how many threads there were: %w", err)
 	}
-	crowd, late := begun-w.begun >= retireCrowd, time.Since(w.lastRetired) >= retireInterval
+	crowd, late := int(begun-w.begun) >= w.retired.crowd(), time.Since(w.lastRetired) >= retireInterval
 	if !crowd && !(w.config.Live && late) {
 		return nil
 	}
 	w.begun, w.lastRetired = begun, time.Now()
 	return w.retire()
+}
+
+// crowd is how many threads may begin until rows are taken out again.
+func (r *retired) crowd() int {
+	if r.rowsEach == 0 {
+		return leastCrowd
+	}
+	return min(max(crowdRows/r.rowsEach, leastCrowd), mostCrowd)
 }
 
 // retire takes the rows of threads that have ended out of the kernel side's
@@ -149,6 +161,7 @@ func (s *Session) retire() error {
 		return err
 	}
 	r := &s.retired
+	before := r.single()
 	if err := errors.Join(
 		r.calls.take(s.objects.Calls, ended),
 		r.debts.take(s.objects.Debts, ended),
@@ -159,6 +172,7 @@ func (s *Session) retire() error {
 	); err != nil {
 		return err
 	}
+	r.rowsEach = (r.single() - before + len(ended) - 1) / len(ended)
 	if err := r.takeThreads(s.objects.Threads, ended); err != nil {
 		return err
 	}
