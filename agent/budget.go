@@ -384,7 +384,7 @@ func (w *windows) affords(s *Session) error {
 	least, may := 2*time.Duration(c.SwitchingNS), time.Duration(w.config.Budget*float64(length))
 	if least > may {
 		return fmt.Errorf("%w: %s of %v is %v, and to put the probes in and take them off again takes the target up to %v: record for longer, or allow more",
-			ErrBudget, percent(w.config.Budget), length, may, least)
+			ErrBudget, percent(w.config.Budget), length.Round(time.Millisecond), may.Round(time.Microsecond), least)
 	}
 	return nil
 }
