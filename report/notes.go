@@ -30,7 +30,7 @@ func Head(l *correlate.Ledger) Heading {
 		Process: []string{"stageprof " + printable(l.Source.Tool.Version), pid},
 		Command: printable(commandOf(target)),
 		Window:  recorded(l.Source),
-		Calls: plural(l.All.Count, "driver call") + " on " + plural(uint64(len(l.Threads)), "thread") +
+		Calls: plural(l.All.Count, "driver call") + " on " + threads(l) +
 			" took " + duration(l.All.WallNS) + " of host time",
 	}
 	if correlate.HasGaps(l.Source) {
@@ -46,6 +46,20 @@ func Head(l *correlate.Ledger) Heading {
 		h.Window += ", ended by " + printable(string(window.End))
 	}
 	return h
+}
+
+// threads is how many threads there were, as far as they are told apart.
+func threads(l *correlate.Ledger) string {
+	sums := 0
+	for _, t := range l.Source.Threads {
+		if t.Folded {
+			sums++
+		}
+	}
+	if sums == 0 {
+		return plural(uint64(len(l.Threads)), "thread")
+	}
+	return "more than " + plural(uint64(max(len(l.Threads)-sums, 0)), "thread")
 }
 
 // recorded is how long the windows were, of how much if that is not all.

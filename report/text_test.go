@@ -230,6 +230,19 @@ func TestReportsOfAnything(t *testing.T) {
 	}
 }
 
+// Threads of which only the sum was kept are no thread.
+func TestThreadsThatAreSummedUp(t *testing.T) {
+	r := recordingtest.Pipeline()
+	told := len(correlate.Build(r).Threads)
+	if got, want := Head(correlate.Build(r)).Calls, fmt.Sprintf(" on %d threads took", told); !strings.Contains(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r.Threads[0].Folded = true
+	if got, want := Head(correlate.Build(r)).Calls, fmt.Sprintf(" on more than %d threads took", told-1); !strings.Contains(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestTextFitsTheWidth(t *testing.T) {
 	for name, make := range recordings {
 		for _, width := range []int{0, 100, 120, 200} {
