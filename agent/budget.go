@@ -376,6 +376,11 @@ func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 
 
 // affords refuses a budget that putting the probes in and taking them off exceeds.
 func (w *windows) affords(s *Session) error {
+	select {
+	case <-w.config.family.ended(): // nothing is left that could be paid from
+		return errOver
+	default:
+	}
 	c, err := s.charge()
 	length := w.length()
 	if err != nil || length == 0 {

@@ -198,6 +198,9 @@ func TestFamilyIsOverInPause(t *testing.T) {
 	if w.stopped == 0 {
 		t.Error("the time between the last window and the end is missing")
 	}
+	if err := w.affords(nil); !errors.Is(err, errOver) {
+		t.Errorf("a first window that opens after the end is refused because of %v", err)
+	}
 }
 
 // Who was attached to first goes on having windows while others are attached to, however
