@@ -86,9 +86,12 @@ func (s *Session) attachAll(ctx context.Context) error {
 }
 
 func (s *Session) attachTracepoints() error {
-	again := []*ebpf.Program{s.objects.OnNewAgain, s.objects.OnExitAgain}
-	if !s.skips {
-		again = nil
+	var again []*ebpf.Program
+	if o := &s.objects; s.skips {
+		again = []*ebpf.Program{
+			o.OnNewAgain1, o.OnNewAgain2, o.OnNewAgain3, o.OnNewAgain4,
+			o.OnExitAgain1, o.OnExitAgain2, o.OnExitAgain3, o.OnExitAgain4,
+		}
 	}
 	return errors.Join(
 		attachTracepoints(&s.kernel, s.objects.OnNew, s.objects.OnRename, s.objects.OnExit, s.objects.OnExec),

@@ -51,7 +51,10 @@ func (s *Session) programs() []string {
 	}{
 		{[]string{"driver_notice"}, !s.config.NoSyncDebt},
 		{[]string{"marker_announced", "gate_holder"}, s.announcing},
-		{[]string{"on_new_again", "on_exit_again"}, s.skips},
+		{[]string{
+			"on_new_again1", "on_new_again2", "on_new_again3", "on_new_again4",
+			"on_exit_again1", "on_exit_again2", "on_exit_again3", "on_exit_again4",
+		}, s.skips},
 		{[]string{"marker_hit"}, slices.Contains(s.config.StagesFrom, SourceMarkers)},
 		{[]string{"range_hit"}, slices.ContainsFunc(s.config.StagesFrom, isRangeSource)},
 		{[]string{"function_entry", "function_exit", "catch_hit"}, len(s.functionPatterns) > 0},

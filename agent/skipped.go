@@ -13,8 +13,10 @@ import (
 // it for another thread that comes to the tracepoint on that CPU meanwhile. So there
 //
 //   - markers are not announced: their probes are never skipped;
-//   - the begins and ends of threads have two programs each, one of which may be
-//     skipped. Threads for which both were are counted: the kernel side knows of those
+//   - the begins and ends of threads have five programs each: a thread is missed by
+//     one only while another one is preempted in it, and by all only while five are,
+//     on one CPU. With two a thread in some hundred was, where many end at a time and
+//     the CPU is slow. Those that are missed are counted: the kernel side knows of the ones
 //     that it has not seen begin, and those that end unseen are gone without a word;
 //   - the name of a thread can be an earlier one;
 //   - a thread may not be through with its own end when the window is over.

@@ -907,9 +907,15 @@ const (
 	ProbeProgMarkerHit       = "marker_hit"
 	ProbeProgOnExec          = "on_exec"
 	ProbeProgOnExit          = "on_exit"
-	ProbeProgOnExitAgain     = "on_exit_again"
+	ProbeProgOnExitAgain1    = "on_exit_again1"
+	ProbeProgOnExitAgain2    = "on_exit_again2"
+	ProbeProgOnExitAgain3    = "on_exit_again3"
+	ProbeProgOnExitAgain4    = "on_exit_again4"
 	ProbeProgOnNew           = "on_new"
-	ProbeProgOnNewAgain      = "on_new_again"
+	ProbeProgOnNewAgain1     = "on_new_again1"
+	ProbeProgOnNewAgain2     = "on_new_again2"
+	ProbeProgOnNewAgain3     = "on_new_again3"
+	ProbeProgOnNewAgain4     = "on_new_again4"
 	ProbeProgOnRename        = "on_rename"
 	ProbeProgOnSwitch        = "on_switch"
 	ProbeProgOnWakeup        = "on_wakeup"
@@ -1000,9 +1006,15 @@ type ProbeProgramSpecs struct {
 	MarkerHit       *ebpf.ProgramSpec `ebpf:"marker_hit"`
 	OnExec          *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnExitAgain     *ebpf.ProgramSpec `ebpf:"on_exit_again"`
+	OnExitAgain1    *ebpf.ProgramSpec `ebpf:"on_exit_again1"`
+	OnExitAgain2    *ebpf.ProgramSpec `ebpf:"on_exit_again2"`
+	OnExitAgain3    *ebpf.ProgramSpec `ebpf:"on_exit_again3"`
+	OnExitAgain4    *ebpf.ProgramSpec `ebpf:"on_exit_again4"`
 	OnNew           *ebpf.ProgramSpec `ebpf:"on_new"`
-	OnNewAgain      *ebpf.ProgramSpec `ebpf:"on_new_again"`
+	OnNewAgain1     *ebpf.ProgramSpec `ebpf:"on_new_again1"`
+	OnNewAgain2     *ebpf.ProgramSpec `ebpf:"on_new_again2"`
+	OnNewAgain3     *ebpf.ProgramSpec `ebpf:"on_new_again3"`
+	OnNewAgain4     *ebpf.ProgramSpec `ebpf:"on_new_again4"`
 	OnRename        *ebpf.ProgramSpec `ebpf:"on_rename"`
 	OnSwitch        *ebpf.ProgramSpec `ebpf:"on_switch"`
 	OnWakeup        *ebpf.ProgramSpec `ebpf:"on_wakeup"`
@@ -1233,9 +1245,15 @@ type ProbePrograms struct {
 	MarkerHit       *ebpf.Program `ebpf:"marker_hit"`
 	OnExec          *ebpf.Program `ebpf:"on_exec"`
 	OnExit          *ebpf.Program `ebpf:"on_exit"`
-	OnExitAgain     *ebpf.Program `ebpf:"on_exit_again"`
+	OnExitAgain1    *ebpf.Program `ebpf:"on_exit_again1"`
+	OnExitAgain2    *ebpf.Program `ebpf:"on_exit_again2"`
+	OnExitAgain3    *ebpf.Program `ebpf:"on_exit_again3"`
+	OnExitAgain4    *ebpf.Program `ebpf:"on_exit_again4"`
 	OnNew           *ebpf.Program `ebpf:"on_new"`
-	OnNewAgain      *ebpf.Program `ebpf:"on_new_again"`
+	OnNewAgain1     *ebpf.Program `ebpf:"on_new_again1"`
+	OnNewAgain2     *ebpf.Program `ebpf:"on_new_again2"`
+	OnNewAgain3     *ebpf.Program `ebpf:"on_new_again3"`
+	OnNewAgain4     *ebpf.Program `ebpf:"on_new_again4"`
 	OnRename        *ebpf.Program `ebpf:"on_rename"`
 	OnSwitch        *ebpf.Program `ebpf:"on_switch"`
 	OnWakeup        *ebpf.Program `ebpf:"on_wakeup"`
@@ -1261,9 +1279,15 @@ func (p *ProbePrograms) Close() error {
 		p.MarkerHit,
 		p.OnExec,
 		p.OnExit,
-		p.OnExitAgain,
+		p.OnExitAgain1,
+		p.OnExitAgain2,
+		p.OnExitAgain3,
+		p.OnExitAgain4,
 		p.OnNew,
-		p.OnNewAgain,
+		p.OnNewAgain1,
+		p.OnNewAgain2,
+		p.OnNewAgain3,
+		p.OnNewAgain4,
 		p.OnRename,
 		p.OnSwitch,
 		p.OnWakeup,

@@ -457,22 +457,29 @@ int BPF_PROG(on_exit, struct task_struct *task)
     return 0;
 }
 
-/* Once more, where the kernel can have skipped the programs above (agent/skipped.go). */
-SEC("tp_btf/task_newtask")
-int BPF_PROG(on_new_again, struct task_struct *task)
-{
-    if (tracking && !window_over() && task_is_target(task))
-        thread_make(task, true);
-    return 0;
-}
+/* Once more, where the kernel can have skipped the programs above (agent/skipped.go):
+ * each copy is skipped only while another thread is preempted in that one. */
+#define ONCE_MORE(copy)                                                                            \
+    SEC("tp_btf/task_newtask")                                                                     \
+    int BPF_PROG(on_new_again##copy, struct task_struct *task)                                     \
+    {                                                                                              \
+        if (tracking && !window_over() && task_is_target(task))                                    \
+            thread_make(task, true);                                                               \
+        return 0;                                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    SEC("tp_btf/sched_process_exit")                                                               \
+    int BPF_PROG(on_exit_again##copy, struct task_struct *task)                                    \
+    {                                                                                              \
+        if (task_is_target(task))                                                                  \
+            task_ends(task);                                                                       \
+        return 0;                                                                                  \
+    }
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_exit_again, struct task_struct *task)
-{
-    if (task_is_target(task))
-        task_ends(task);
-    return 0;
-}
+ONCE_MORE(1)
+ONCE_MORE(2)
+ONCE_MORE(3)
+ONCE_MORE(4)
 
 /* The process goes on, its program does not: the window closes here, before
  * the new program's first instruction. */
