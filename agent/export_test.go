@@ -41,12 +41,15 @@ func (c Config) FilterOfThreads() Config {
 	return c
 }
 
-// CalibratesLater returns the Config for a machine that fails to calibrate at first.
-func (c Config) CalibratesLater() Config {
-	failed := false // guarded by the calibrations' mutex
+// CalibrationTries is how often a calibration is tried.
+const CalibrationTries = calibrationTries
+
+// CalibratesLater returns the Config for a machine that fails to calibrate so many times.
+func (c Config) CalibratesLater(failures int) Config {
+	// The calibrations' mutex guards failures.
 	c.costs = &calibrations{measure: func(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
-		if !failed {
-			failed = true
+		if failures > 0 {
+			failures--
 			return nil, errors.New("it takes too long")
 		}
 		return calibrate.Run(ctx, mechanism, filter, classes)

@@ -289,7 +289,7 @@ func TestFamilyBudgetDuration(t *testing.T) {
 // A process of which it can't be told what it pays is named, and the others are recorded.
 func TestFamilyBudgetNotKnownForSome(t *testing.T) {
 	launcher, workers := launchPuppets(t, 2, 2)
-	f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.01}.CalibratesLater())
+	f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.01}.CalibratesLater(agent.CalibrationTries))
 	f.stop()
 	got := f.finish()
 	recorded, missed := workers[0], workers[1]
@@ -301,6 +301,16 @@ func TestFamilyBudgetNotKnownForSome(t *testing.T) {
 	}
 	if len(f.got.Missed) != 1 || !strings.HasPrefix(f.got.Missed[0], fmt.Sprint(missed.pid)) || !strings.Contains(f.got.Missed[0], agent.ErrBudget.Error()) {
 		t.Errorf("missed %q", f.got.Missed)
+	}
+}
+
+// What a calibration fails of once costs no process its recording.
+func TestFamilyBudgetCalibratesAgain(t *testing.T) {
+	launcher, workers := launchPuppets(t, 2, 2)
+	f := recordFamily(t, agent.Config{PID: launcher.PID, Budget: 0.01}.CalibratesLater(agent.CalibrationTries-1))
+	f.stop()
+	if got := f.finish(); len(got) != len(workers) || len(f.got.Missed) != 0 {
+		t.Errorf("%d processes were recorded, missed %q", len(got), f.got.Missed)
 	}
 }
 

@@ -97,6 +97,15 @@ type calibrations struct {
 	results map[string]calibrate.Result
 }
 
+// calibrationTries is how often a calibration is tried: its child may be starved on a
+// busy machine, and under a budget a process without one is not recorded.
+const calibrationTries = 2
+
+// mayPass tells whether what has failed may succeed at another time.
+func mayPass(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, calibrate.ErrProcessFilter) && !errors.Is(err, calibrate.ErrUnsupported)
+}
+
 type calibration func(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error)
 
 func (c *calibrations) run(ctx context.Context, mechanism probe.Mechanism, filter bool, classes []elfsym.Class) (calibrate.Result, error) {
@@ -114,6 +123,9 @@ func (c *calibrations) run(ctx context.Context, mechanism probe.Mechanism, filte
 		measure = calibrate.Run
 	}
 	result, err := measure(ctx, mechanism, filter, classes)
+	for try := 1; try < calibrationTries && mayPass(ctx, err); try++ {
+		result, err = measure(ctx, mechanism, filter, classes)
+	}
 	if err == nil {
 		if c.results == nil {
 			c.results = map[string]calibrate.Result{}
