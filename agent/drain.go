@@ -92,18 +92,26 @@ func (d *drain) readRows() (err error) {
 	return err
 }
 
+// entriesAtOnce is how many entries of a hash map one system call reads. No bucket
+// has so many, which is what the kernel asks of it.
+const entriesAtOnce = 256
+
 // entries calls each for every entry of a hash map.
 func entries[K, V any](m *ebpf.Map, each func(K, V)) error {
-	var key K
-	var value V
-	rows := m.Iterate()
-	for rows.Next(&key, &value) {
-		each(key, value)
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]K, entriesAtOnce), make([]V, entriesAtOnce)
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			each(keys[i], values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) { // that was all
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %v: %w", m, err)
+		}
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("reading %v: %w", m, err)
-	}
-	return nil
 }
 
 func (d *drain) readNames() error {

@@ -115,7 +115,7 @@ func readRows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V)
 		ok := true
 		if live {
 			var err error
-			if row, ok, err = settled(m, key, whole); err != nil {
+			if row, ok, err = settled(m, key, row, whole); err != nil {
 				failed = fmt.Errorf("reading a row of %v: %w", m, err)
 			} else if !ok {
 				row, ok = instead(key, row)
@@ -130,12 +130,8 @@ func readRows[K comparable, V comparable](m *ebpf.Map, live bool, whole func(*V)
 
 // settled reads a row until two readings agree, since then nothing has changed
 // between them, and it is not in the middle of a change either; or until it is
-// not ok.
-func settled[K any, V comparable](m *ebpf.Map, key K, whole func(*V) bool) (row V, ok bool, err error) {
-	var before V
-	if err := m.Lookup(&key, &before); err != nil {
-		return before, false, err
-	}
+// not ok. The first reading is before: an earlier one, or what rows begin as.
+func settled[K any, V comparable](m *ebpf.Map, key K, before V, whole func(*V) bool) (row V, ok bool, err error) {
 	for t := (tries{}); ; before = row {
 		if err := m.Lookup(&key, &row); err != nil {
 			return row, false, err
@@ -202,7 +198,7 @@ func (s *Session) peek() (now uint64, err error) {
 			break
 		}
 	}
-	shared, ok, err := settled(s.objects.ProcessStages, uint32(0), wholeState)
+	shared, ok, err := settled(s.objects.ProcessStages, uint32(0), bpf.ProbeThreadState{}, wholeState)
 	if ok {
 		s.latest.shared = shared
 	}

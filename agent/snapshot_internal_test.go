@@ -25,6 +25,27 @@ func stateWith(change func(s *threadState)) *threadState {
 	return s
 }
 
+// Each entry is read once, however many there are.
+func TestEntries(t *testing.T) {
+	for _, n := range []int{0, 1, entriesAtOnce, 10*entriesAtOnce + 1} {
+		m := newMap(t, "regions")
+		want := map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{}
+		for i := range n {
+			key, row := bpf.ProbeRegionKey{Thread: uint32(i), Region: 7}, bpf.ProbeRegionRow{Count: uint64(i + 1)}
+			want[key] = row
+			put(t, m, key, row)
+		}
+		got, seen := map[bpf.ProbeRegionKey]bpf.ProbeRegionRow{}, 0
+		err := entries(m, func(key bpf.ProbeRegionKey, row bpf.ProbeRegionRow) {
+			got[key] = row
+			seen++
+		})
+		if err != nil || seen != n || !maps.Equal(got, want) {
+			t.Errorf("of %d entries %d were read, %d of them different ones: %v", n, seen, len(got), err)
+		}
+	}
+}
+
 // A row is waited for, if it is in mid-change for as long as a thread that was
 // preempted.
 func TestSettledWaits(t *testing.T) {
@@ -32,14 +53,14 @@ func TestSettledWaits(t *testing.T) {
 	key := bpf.ProbeRegionKey{Thread: 1}
 	put(t, m, key, bpf.ProbeRegionRow{Count: 1, Min: ^uint64(0)})
 	begin, whole := time.Now(), false
-	_, ok, err := settled(m, key, func(*bpf.ProbeRegionRow) bool {
+	_, ok, err := settled(m, key, bpf.ProbeRegionRow{}, func(*bpf.ProbeRegionRow) bool {
 		whole = time.Since(begin) > 5*time.Millisecond
 		return whole
 	})
 	if err != nil || !ok || !whole {
 		t.Errorf("it was not waited for: %v", err)
 	}
-	if _, ok, err := settled(m, key, wholeRegion); err != nil || ok {
+	if _, ok, err := settled(m, key, bpf.ProbeRegionRow{}, wholeRegion); err != nil || ok {
 		t.Errorf("a row that never gets whole: %t, %v", ok, err)
 	}
 }

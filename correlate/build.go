@@ -189,6 +189,7 @@ func (b *builder) nameThreads() {
 	})
 	index := map[key]int{}
 	b.threadOf = make([]int, len(sorted))
+	b.threads = make([]threadSum, 0, len(sorted)) // with many threads to grow it would take much memory
 	for _, t := range sorted {
 		k := key{t.Name, t.TID}
 		i, ok := index[k]
@@ -325,6 +326,7 @@ func (b *builder) finish() *Ledger {
 		Paths:    b.paths,
 		ThreadOf: b.threadOf,
 	}
+	l.Threads = make([]Thread, 0, len(b.threads))
 	for i := range b.threads {
 		t := b.threads[i].Thread
 		t.All = b.threads[i].sums.breakdown()
