@@ -119,11 +119,14 @@ type Progress struct {
 	Elapsed time.Duration
 	Calls   uint64 // entered
 	Lost    uint64 // of these, not accounted
-	State   string // "recording", "waiting for the CUDA driver"
+	State   string // one of those below
 }
 
-// States of a recording under a budget, beside those of its windows.
+// States of a recording. Under a budget it also goes through the last two.
 const (
+	StateWaiting   = "waiting for the CUDA driver"
+	StateRecording = "recording"
+	StateDetaching = "taking the probes off"
 	StateAttaching = "putting the probes in"
 	StatePaused    = "between two windows"
 )

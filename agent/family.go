@@ -121,7 +121,7 @@ func (f *family) record(ctx context.Context, recorded func(*Family) error) error
 		return f.failure()
 	}
 	err := recorded(result)
-	f.report("taking the probes off")
+	f.report(StateDetaching)
 	return err
 }
 
@@ -187,7 +187,7 @@ func (f *family) waitForMember(ctx context.Context) error {
 	if !f.config.Wait {
 		return fmt.Errorf("%w, nor has a descendant of it: process %d; --wait waits for one", ErrNoDriver, f.config.PID)
 	}
-	f.report("waiting for the CUDA driver")
+	f.report(StateWaiting)
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: waiting for it was interrupted", ErrNoDriver)
@@ -223,7 +223,7 @@ func (f *family) watch(ctx context.Context) {
 		if len(f.kin) == 0 {
 			return
 		}
-		f.report("recording")
+		f.report(f.state())
 	}
 }
 
@@ -536,6 +536,23 @@ func (f *family) result() *Family {
 			cmp.Compare(a.Window.StartNS, b.Window.StartNS), cmp.Compare(a.Target.PID, b.Target.PID))
 	})
 	return result
+}
+
+// state is what all members that are recorded are at, if that is one thing.
+func (f *family) state() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	common := ""
+	for _, m := range f.members {
+		switch {
+		case m.recording != nil || m.err != nil: // it is recorded no longer
+		case common == "":
+			common = m.progress.State
+		case common != m.progress.State:
+			return StateRecording
+		}
+	}
+	return cmp.Or(common, StateRecording)
 }
 
 // report tells what all members together have seen.

@@ -232,3 +232,24 @@ func threadsOf(t *testing.T, pid int) (ids []int) {
 	}
 	return ids
 }
+
+// While all pause, the family is not said to be recorded; those that have ended don't count.
+func TestFamilyState(t *testing.T) {
+	paused, recorded := member{progress: Progress{State: StatePaused}}, member{progress: Progress{State: StateRecording}}
+	ended := member{progress: Progress{State: StateRecording}, recording: &recording.Recording{}}
+	for _, test := range []struct {
+		members []*member
+		want    string
+	}{
+		{nil, StateRecording},
+		{[]*member{{}}, StateRecording},
+		{[]*member{&paused, &paused, &ended}, StatePaused},
+		{[]*member{&paused, &recorded}, StateRecording},
+		{[]*member{&ended}, StateRecording},
+	} {
+		f := family{members: test.members}
+		if got := f.state(); got != test.want {
+			t.Errorf("state of %d members: %q, want %q", len(test.members), got, test.want)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func record(ctx context.Context, config Config, of recorder) (*recording.Recordi
 		err = errors.Join(err, config.Recorded(r))
 	}
 	if config.Progress != nil {
-		config.Progress(Progress{Elapsed: time.Since(began), State: "taking the probes off"})
+		config.Progress(Progress{Elapsed: time.Since(began), State: StateDetaching})
 	}
 	return r, err
 }

@@ -224,7 +224,7 @@ func (s *Session) followExec() error {
 
 // waitForDriver returns after a moment, in which the driver may have come.
 func (s *Session) waitForDriver(ctx context.Context) error {
-	s.report(Progress{State: "waiting for the CUDA driver"})
+	s.report(Progress{State: StateWaiting})
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: waiting for it was interrupted", ErrNoDriver)

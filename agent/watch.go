@@ -261,6 +261,6 @@ func (s *Session) progress() error {
 	if err != nil {
 		return err
 	}
-	s.report(Progress{Elapsed: time.Since(s.startWall), Calls: t.entered(), Lost: t.lostCalls(), State: "recording"})
+	s.report(Progress{Elapsed: time.Since(s.startWall), Calls: t.entered(), Lost: t.lostCalls(), State: StateRecording})
 	return nil
 }
