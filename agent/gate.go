@@ -107,7 +107,7 @@ func (s *Session) followMarkers(library target.Image) error {
 	if err != nil {
 		return fmt.Errorf("looking for the gate of %q: %w", library.Path, err)
 	}
-	gate, err := s.attacher.Entry(library.File.AttachPath(), s.objects.GateHolder, []probe.Point{point})
+	gate, err := s.attach(probe.Attacher.Entry, library.File, library.Mappings, s.objects.GateHolder, []probe.Point{point})
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,11 @@ func gatePoint(file *elfsym.File) (probe.Point, error) {
 }
 
 func (s *Session) probeMarkers(library target.Image) error {
-	l, err := attachMarkers(s.attacher, s.objects.MarkerHit, library)
+	points, err := markerPoints(library)
+	if err != nil {
+		return err
+	}
+	l, err := s.attach(probe.Attacher.Entry, library.File, library.Mappings, s.objects.MarkerHit, points)
 	if err == nil {
 		s.probes.Add(l)
 	}

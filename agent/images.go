@@ -180,6 +180,17 @@ func (im *images) opened() []*openImage {
 	return files
 }
 
+// mappings returns the executable mappings of a file.
+func (im *images) mappings(file *openImage) []target.Mapping {
+	var mappings []target.Mapping
+	for _, m := range im.spans {
+		if m.file == file {
+			mappings = append(mappings, m.Mapping)
+		}
+	}
+	return mappings
+}
+
 // find returns the mapping of an address, nil if there is none.
 func (im *images) find(address uint64) *mapped {
 	i := sort.Search(len(im.spans), func(i int) bool { return im.spans[i].End > address })

@@ -5,9 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-
-	"github.com/cilium/ebpf"
 
 	"stageprof/agent/elfsym"
 	"stageprof/agent/probe"
@@ -15,26 +12,26 @@ import (
 	"stageprof/bpf"
 )
 
-// markerPoints are the marker library's probe points and what they mean to the
+// markers are the marker library's functions to probe and what they mean to the
 // kernel side.
-var markerPoints = map[string]bpf.ProbeMarker{
+var markers = map[string]bpf.ProbeMarker{
 	"stageprof_mark_begin":         bpf.ProbeMarkerMARKER_BEGIN,
 	"stageprof_mark_end":           bpf.ProbeMarkerMARKER_END,
 	"stageprof_mark_process_begin": bpf.ProbeMarkerMARKER_PROCESS_BEGIN,
 	"stageprof_mark_process_end":   bpf.ProbeMarkerMARKER_PROCESS_END,
 }
 
-// attachMarkers puts probes on a marker library's points.
-func attachMarkers(attacher probe.Attacher, program *ebpf.Program, image target.Image) (io.Closer, error) {
+// markerPoints returns where a marker library's markers are probed.
+func markerPoints(image target.Image) ([]probe.Point, error) {
 	var points []probe.Point
-	for name, marker := range markerPoints {
+	for name, marker := range markers {
 		symbol, err := image.ELF.Lookup(name)
 		if err != nil {
 			return nil, fmt.Errorf("looking for %q in %q: %w", name, image.Path, err)
 		}
 		points = append(points, probe.Point{Offset: symbol.Offset, Cookie: uint64(marker)})
 	}
-	return attacher.Entry(image.File.AttachPath(), program, points)
+	return points, nil
 }
 
 // The marker library's registry, as marker/c/stageprof.h lays it out.

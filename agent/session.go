@@ -68,7 +68,8 @@ type Session struct {
 	stacksReason string          // why there are none, if they were asked for
 	retired      retired
 	latest       latest
-	names        *images // the target's mapped files, for the addresses of callers
+	names        *images            // the target's mapped files, for the addresses of callers
+	changes      map[uint64]*change // by address: what probes have changed in the target
 
 	children children // that are not recorded
 
@@ -120,7 +121,7 @@ func Open(ctx context.Context, config Config) (*Session, error) {
 	}
 	defer leave()
 	s := &Session{
-		config: config, meter: config.meter, drivers: map[image]bool{}, markers: map[image]bool{}, midStage: map[uint32]slot{},
+		config: config, meter: config.meter, drivers: map[image]bool{}, markers: map[image]bool{}, changes: map[uint64]*change{}, midStage: map[uint32]slot{},
 		lateTries: map[image]int{}, settled: map[functionPattern]bool{}, pairsFound: map[probePair]bool{},
 		retired: newRetired(config.Live),
 	}

@@ -91,8 +91,12 @@ type Attacher struct {
 	// multi-uprobe filter matches threads instead of processes.
 	PID int
 	// Busy, if there is one, gets the CPU time that attaching and taking off take: no
-	// thread of the target is held up for longer by its code being changed.
+	// thread of the target is held up for longer by its code being changed. What the
+	// kernel's worker takes off counts as much as attaching it took, which is more.
 	Busy *atomic.Int64
+	// Held makes the kernel take multi-uprobe links off, where this process may ask for
+	// that: also if this process is killed meanwhile, and a moment after Close.
+	Held bool
 }
 
 // Entry attaches a program to the points of the file at path. Closing the
@@ -129,35 +133,57 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 		options.RefCtrOffsets = nil
 	}
 	var l link.Link
-	a.clock(func() { l, err = multi(executable, nil, program, options) })
+	took := a.clock(func() { l, err = multi(executable, nil, program, options) })
 	if err != nil {
 		return nil, fmt.Errorf("attaching %d probes to %q: %w", len(points), path, err)
 	}
-	return clocked{l, a}, nil
+	if h := ofThisProcess(); a.Held && h != nil {
+		if file, err := h.keep(l); err == nil {
+			return heldLink{l, file, a, took}, nil
+		}
+	}
+	return ownLink{l, a}, nil
 }
 
-// clocked is a link whose closing is clocked, too.
-type clocked struct {
-	link io.Closer
+// ownLink is a link that this process takes off.
+type ownLink struct {
+	link link.Link
 	by   Attacher
 }
 
-func (c clocked) Close() (err error) {
-	c.by.clock(func() { err = c.link.Close() })
+func (o ownLink) Close() (err error) {
+	o.by.clock(func() { err = o.link.Close() })
 	return err
 }
 
+// heldLink is a link that has a file in the hold.
+type heldLink struct {
+	link link.Link
+	file string
+	by   Attacher
+	took time.Duration // attaching it
+}
+
+func (h heldLink) Close() error {
+	h.by.add(h.took)
+	return letGo(h.link, h.file)
+}
+
 // clock adds the CPU time of f, which runs on one thread, to Busy.
-func (a Attacher) clock(f func()) {
-	if a.Busy == nil {
-		f()
-		return
-	}
+func (a Attacher) clock(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begin := threadCPU()
 	f()
-	a.Busy.Add(int64(threadCPU() - begin))
+	took := threadCPU() - begin
+	a.add(took)
+	return took
+}
+
+func (a Attacher) add(took time.Duration) {
+	if a.Busy != nil {
+		a.Busy.Add(int64(took))
+	}
 }
 
 // threadCPU is the calling thread's CPU time up to now: what getrusage says of a thread
@@ -214,8 +240,8 @@ func (l *Links) Add(c io.Closer) {
 
 // Close takes off all probes of the set, side by side where the kernel allows:
 // it removes perf events one after the other, each in about 0.1 s. Closing again
-// does nothing. It must not be cut short by killing this process: then the
-// kernel can leave probes in the target.
+// does nothing. If no hold has the links it must not be cut short by killing this
+// process: then the kernel can leave probes in the target.
 func (l *Links) Close() error {
 	l.mu.Lock()
 	links := l.links

@@ -260,6 +260,28 @@ func TestRecordInterruptedTwice(t *testing.T) {
 	}
 }
 
+// Root gives up what it takes to have the kernel take the probes off, and has arranged
+// for that before.
+func TestRecordKilledAsProbesComeOff(t *testing.T) {
+	p, _ := caller(t)
+	code := func() string {
+		return string(simtest.CodeOf(t, p.PID, simtest.Driver(t))) + string(simtest.CodeOf(t, p.PID, simtest.Markers(t)))
+	}
+	before := code()
+	for i := range 12 {
+		r := startRecord(t, p.PID)
+		if code() == before {
+			t.Fatal("nothing is probed")
+		}
+		r.signal(t, syscall.SIGINT)
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		if err := r.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		simtest.Eventually(t, "the probes are off", func() bool { return code() == before })
+	}
+}
+
 func TestRecordUntilTheTargetExits(t *testing.T) {
 	p, ready := caller(t)
 	r := startRecord(t, p.PID, "--probes", "all", "--format", "json")

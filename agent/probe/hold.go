@@ -1,0 +1,96 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// A hold is a file system for BPF objects (bpffs) that is mounted nowhere, so that nobody
+// else comes to it. A link that has a file there is taken off by one of the kernel's own
+// workers, once that file is gone (all kernels with multi-uprobe links). Whoever closes the
+// last descriptor of a link takes it off himself, and a process that is killed meanwhile
+// leaves probes in the target: it can no longer change the target's code. Nobody kills a
+// kernel's worker.
+type hold struct {
+	dir   int // a descriptor of its root, which alone keeps it
+	files atomic.Uint64
+}
+
+// inherited is the environment's variable with the descriptor of a hold that this program
+// has made before it gave up the right to, and executed itself once more.
+const inherited = "STAGEPROF_HOLD"
+
+// ofThisProcess is nil where the process may not have a hold: to make one takes
+// CAP_SYS_ADMIN.
+var ofThisProcess = sync.OnceValue(func() *hold {
+	if h := inherit(); h != nil {
+		return h
+	}
+	h, err := newHold()
+	if err != nil {
+		return nil
+	}
+	return h
+})
+
+// PassOnHold makes the hold outlive the execution of a program, which finds it again when
+// it first puts a probe on something. It belongs before what takes CAP_SYS_ADMIN away.
+func PassOnHold() {
+	passedOn := os.Getenv(inherited) != ""
+	h := ofThisProcess()
+	if h == nil || passedOn { // then this is the program that was executed
+		return
+	}
+	if _, err := unix.FcntlInt(uintptr(h.dir), unix.F_SETFD, 0); err == nil {
+		os.Setenv(inherited, strconv.Itoa(h.dir))
+	}
+}
+
+// inherit returns the hold that was passed on to this process, if there is one.
+func inherit() *hold {
+	fd, err := strconv.Atoi(os.Getenv(inherited))
+	os.Unsetenv(inherited) // what this process executes has none
+	if err != nil {
+		return nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.BPF_FS_MAGIC {
+		return nil // somebody else's variable
+	}
+	unix.CloseOnExec(fd)
+	return &hold{dir: fd}
+}
+
+func newHold() (*hold, error) {
+	fs, err := unix.Fsopen("bpf", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("opening a file system for BPF objects: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("creating a file system for BPF objects: %w", err)
+	}
+	dir, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, fmt.Errorf("mounting a file system for BPF objects: %w", err)
+	}
+	return &hold{dir: dir}, nil
+}
+
+// keep gives a link a file, and returns its path.
+func (h *hold) keep(l link.Link) (string, error) {
+	path := fmt.Sprintf("/proc/self/fd/%d/%d", h.dir, h.files.Add(1))
+	return path, l.Pin(path)
+}
+
+// letGo leaves it to the kernel to take a link off.
+func letGo(l link.Link, path string) error {
+	return errors.Join(l.Close(), os.Remove(path)) // in this order: the file is the last that keeps it
+}
