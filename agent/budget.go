@@ -171,6 +171,7 @@ func (w *windows) untilNext() (time.Duration, bool) {
 // nothing but the budget did.
 func (w *windows) pass(ctx context.Context) (recording.WindowEnd, error) {
 	s := w.session
+	w.report(StateRecording)
 	if w.config.Duration > 0 { // it took a while to open the window
 		s.config.Duration = max(1, w.config.Duration-w.elapsed())
 	}

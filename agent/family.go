@@ -538,21 +538,21 @@ func (f *family) result() *Family {
 	return result
 }
 
-// state is what all members that are recorded are at, if that is one thing.
+// state is recording if any member is recorded now, else what another is at.
 func (f *family) state() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	common := ""
+	state := ""
 	for _, m := range f.members {
 		switch {
 		case m.recording != nil || m.err != nil: // it is recorded no longer
-		case common == "":
-			common = m.progress.State
-		case common != m.progress.State:
+		case m.progress.State == StateRecording:
 			return StateRecording
+		default:
+			state = cmp.Or(state, m.progress.State)
 		}
 	}
-	return cmp.Or(common, StateRecording)
+	return cmp.Or(state, StateRecording)
 }
 
 // report tells what all members together have seen.

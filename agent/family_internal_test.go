@@ -233,7 +233,7 @@ func threadsOf(t *testing.T, pid int) (ids []int) {
 	return ids
 }
 
-// While all pause, the family is not said to be recorded; those that have ended don't count.
+// While none is in a window, the family is not said to be recorded; those that have ended don't count.
 func TestFamilyState(t *testing.T) {
 	paused, recorded := member{progress: Progress{State: StatePaused}}, member{progress: Progress{State: StateRecording}}
 	ended := member{progress: Progress{State: StateRecording}, recording: &recording.Recording{}}

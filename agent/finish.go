@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/recording"
@@ -69,9 +71,9 @@ func (s *Session) finish(end recording.WindowEnd) (*recording.Recording, error) 
 }
 
 // quiesce makes sure that no program changes the maps any more, and returns how
-// long taking the probes off took, 0 if that comes later. Perf events take so long to remove that the
-// Recording is made before: the window has been over for longer than any program
-// runs.
+// long taking the probes off took, 0 if that comes later. Perf events take so long to
+// remove that the Recording is made before: the window is over, and what begins now
+// changes nothing.
 func (s *Session) quiesce() time.Duration {
 	begin := time.Now()
 	s.leaveGates()
@@ -84,10 +86,31 @@ func (s *Session) quiesce() time.Duration {
 			s.warnOnce(fmt.Sprintf("taking the probes off: %v", err))
 		}
 	}
+	took := time.Since(begin)
+	if err := awaitPrograms(); err != nil {
+		s.warnOnce(fmt.Sprintf("programs that are still running were not waited for: %v", err))
+	}
 	if s.mechanism == probe.PerfEvent {
 		return 0
 	}
-	return time.Since(begin)
+	return took
+}
+
+// awaitPrograms returns when all programs that were running have ended, on whatever CPU
+// and however long they were away from it. Replacing a map in a map waits for that.
+func awaitPrograms() error {
+	inner := &ebpf.MapSpec{Name: "inner", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "outer", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
+	if err != nil {
+		return err
+	}
+	defer outer.Close()
+	in, err := ebpf.NewMap(inner)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return outer.Put(uint32(0), in)
 }
 
 // ahead is how far ahead the window's end is set: every program must know of it

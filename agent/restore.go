@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"io"
 	"time"
 
@@ -11,15 +12,15 @@ import (
 )
 
 // attach puts a program on points of a file of which the target has some mappings.
-// Closing the result returns when they are off, although the kernel may take them off
-// by itself, a moment later (see [probe.Attacher]).
+// The kernel may take them off by itself, a moment after it was told to (see
+// [probe.Attacher]): closing the result waits for that, as far as it can be seen.
 func (s *Session) attach(how attachment, file *target.File, mappings []target.Mapping, program *ebpf.Program, points []probe.Point) (io.Closer, error) {
-	change := s.changeOf(mappings, points)
+	change := s.changeOf(file, mappings, points)
 	l, err := how(s.attacher, file.AttachPath(), program, points)
 	if err != nil || change == nil {
 		return l, err
 	}
-	return attached{l, change}, nil
+	return attached{l, change, s}, nil
 }
 
 // attachment is a method of [probe.Attacher].
@@ -29,43 +30,68 @@ type attachment func(probe.Attacher, string, *ebpf.Program, []probe.Point) (io.C
 type attached struct {
 	io.Closer
 	change *change
+	by     *Session
 }
 
 func (a attached) Close() error {
 	err := a.Closer.Close()
-	a.change.awaitUndone()
+	if !a.change.awaitUndone(undonePatience) {
+		a.by.config.Log.Debug("a probe is not seen to be off; somebody else may have one there", "address", a.change.address)
+	}
 	return err
 }
 
-// change is what probes change last at the last of their points, in the target's memory.
+// change is what probes change at the last of their points, in the target's memory. The
+// kernel goes through the points in their order, also when it takes them off.
 type change struct {
 	process *target.Process
 	address uint64
-	before  [2]byte // of an instruction, or a semaphore
+	before  []byte // the code, or a semaphore
 }
 
-// changeOf reads what a probe on points will change, nil if that is not known.
-func (s *Session) changeOf(mappings []target.Mapping, points []probe.Point) *change {
+const (
+	instruction   = 4 // bytes that a breakpoint changes, or fewer
+	semaphoreSize = 2
+)
+
+// changeOf returns what a probe on points will change, nil if that can't be told, as when
+// somebody else has a probe there already.
+func (s *Session) changeOf(file *target.File, mappings []target.Mapping, points []probe.Point) *change {
 	if len(points) == 0 {
 		return nil
 	}
 	last := points[len(points)-1]
-	address, ok := addressOf(mappings, last.Semaphore, func(m target.Mapping) bool { return last.Semaphore != 0 && m.Write })
-	if !ok {
-		address, ok = addressOf(mappings, last.Offset, func(m target.Mapping) bool { return m.Exec })
+	if address, ok := addressOf(mappings, last.Semaphore, isWritable); ok && last.Semaphore != 0 {
+		before := make([]byte, semaphoreSize) // as many as trace it now
+		if s.process.ReadMemory(address, before) != nil {
+			return nil
+		}
+		return s.note(address, before)
 	}
-	if !ok {
+	address, ok := addressOf(mappings, last.Offset, isExecutable)
+	before := make([]byte, instruction)
+	if _, err := file.ReadAt(before, int64(last.Offset)); err != nil || !ok {
 		return nil
 	}
-	if known := s.changes[address]; known != nil {
-		return known // what was there before all probes of this session
+	return s.note(address, before)
+}
+
+func isWritable(m target.Mapping) bool   { return m.Write }
+func isExecutable(m target.Mapping) bool { return m.Exec }
+
+// note keeps what was at an address before any probe of this session, nil if it is
+// something else already.
+func (s *Session) note(address uint64, before []byte) *change {
+	if known, ok := s.changes[address]; ok {
+		return known
 	}
-	c := &change{process: s.process, address: address}
-	if s.process.ReadMemory(address, c.before[:]) != nil {
-		return nil
+	now := make([]byte, len(before))
+	if s.process.ReadMemory(address, now) == nil && bytes.Equal(now, before) {
+		s.changes[address] = &change{process: s.process, address: address, before: before}
+	} else {
+		s.changes[address] = nil
 	}
-	s.changes[address] = c
-	return c
+	return s.changes[address]
 }
 
 // addressOf returns the address of a place in a file by the first mapping of a kind that has it.
@@ -78,21 +104,25 @@ func addressOf(mappings []target.Mapping, offset uint64, kind func(target.Mappin
 	return 0, false
 }
 
-// The kernel's worker begins some 20 ms after it was asked to take probes off.
+// undonePatience is a multiple of the tens of milliseconds that a worker of the kernel's takes.
 const (
+	undonePatience = 500 * time.Millisecond
 	undonePoll     = time.Millisecond
-	undonePatience = 500 * time.Millisecond // beyond it somebody else has a probe there
 )
 
-// awaitUndone returns when what was there before is back, or the memory is another program's.
-func (c *change) awaitUndone() {
-	for end := time.Now().Add(undonePatience); time.Now().Before(end); time.Sleep(undonePoll) {
-		now := *c
-		if c.process.ReadMemory(c.address, now.before[:]) != nil || now == *c {
-			return
+// awaitUndone returns whether what was there before is there again. What is mapped no longer,
+// or another program's, is not changed any more either.
+func (c *change) awaitUndone(patience time.Duration) bool {
+	now := make([]byte, len(c.before))
+	for end := time.Now().Add(patience); ; time.Sleep(undonePoll) {
+		if c.process.ReadMemory(c.address, now) != nil || bytes.Equal(now, c.before) {
+			return true
 		}
 		if execed, err := c.process.Execed(); err != nil || execed {
-			return
+			return true
+		}
+		if time.Now().After(end) {
+			return false
 		}
 	}
 }

@@ -12,20 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hold is a file system for BPF objects (bpffs) that is mounted nowhere, so that nobody
-// else comes to it. A link that has a file there is taken off by one of the kernel's own
+// A hold is a file system for BPF objects (bpffs) that is mounted nowhere: only a descriptor
+// of this process leads to it. A link that has a file there is taken off by one of the kernel's own
 // workers, once that file is gone (all kernels with multi-uprobe links). Whoever closes the
 // last descriptor of a link takes it off himself, and a process that is killed meanwhile
 // leaves probes in the target: it can no longer change the target's code. Nobody kills a
 // kernel's worker.
 type hold struct {
-	dir   int // a descriptor of its root, which alone keeps it
-	files atomic.Uint64
+	dir       int // a descriptor of its root, which alone keeps it
+	inherited bool
+	files     atomic.Uint64
 }
 
-// inherited is the environment's variable with the descriptor of a hold that this program
+// passedOn is the environment's variable with the descriptor of a hold that this program
 // has made before it gave up the right to, and executed itself once more.
-const inherited = "STAGEPROF_HOLD"
+const passedOn = "STAGEPROF_HOLD"
 
 // ofThisProcess is nil where the process may not have a hold: to make one takes
 // CAP_SYS_ADMIN.
@@ -40,24 +41,35 @@ var ofThisProcess = sync.OnceValue(func() *hold {
 	return h
 })
 
-// PassOnHold makes the hold outlive the execution of a program, which finds it again when
-// it first puts a probe on something. It belongs before what takes CAP_SYS_ADMIN away.
-func PassOnHold() {
-	passedOn := os.Getenv(inherited) != ""
+// PassOnHold makes the hold outlive the execution of a program, in which it belongs before
+// all that puts probes on something, too. Here it belongs before what takes CAP_SYS_ADMIN
+// away. Should no program be executed, stay takes it back.
+func PassOnHold() (stay func()) {
 	h := ofThisProcess()
-	if h == nil || passedOn { // then this is the program that was executed
-		return
+	if h == nil || h.inherited {
+		return func() {}
 	}
-	if _, err := unix.FcntlInt(uintptr(h.dir), unix.F_SETFD, 0); err == nil {
-		os.Setenv(inherited, strconv.Itoa(h.dir))
+	if _, err := unix.FcntlInt(uintptr(h.dir), unix.F_SETFD, 0); err != nil {
+		return func() {}
+	}
+	os.Setenv(passedOn, strconv.Itoa(h.dir))
+	return func() {
+		unix.CloseOnExec(h.dir)
+		os.Unsetenv(passedOn)
 	}
 }
 
-// inherit returns the hold that was passed on to this process, if there is one.
+// inherit returns the hold that was passed on to this process, if there is one. Who gives
+// up capabilities can't get any by executing a program from then on. Where that is so,
+// nobody else has started this one to make it more than he is, by its file or otherwise, and
+// chosen a hold for it.
 func inherit() *hold {
-	fd, err := strconv.Atoi(os.Getenv(inherited))
-	os.Unsetenv(inherited) // what this process executes has none
+	fd, err := strconv.Atoi(os.Getenv(passedOn))
+	os.Unsetenv(passedOn) // what this process executes has none
 	if err != nil {
+		return nil
+	}
+	if bound, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || bound != 1 {
 		return nil
 	}
 	var fs unix.Statfs_t
@@ -65,7 +77,7 @@ func inherit() *hold {
 		return nil // somebody else's variable
 	}
 	unix.CloseOnExec(fd)
-	return &hold{dir: fd}
+	return &hold{dir: fd, inherited: true}
 }
 
 func newHold() (*hold, error) {

@@ -19,7 +19,7 @@ import (
 // confine gives up every capability but those that a command can need, which
 // docs/privileges.md explains. It starts the command over, so it comes first.
 func confine(log *slog.Logger, keep capability.Set) {
-	probe.PassOnHold()
+	defer probe.PassOnHold()()
 	if err := capability.Confine(keep); err != nil {
 		log.Warn("capabilities that are not needed are kept", "reason", err)
 	}

@@ -165,9 +165,9 @@ func newRecorder(c *recordConfig, stdout, stderr io.Writer) *recorder {
 }
 
 // run records until the window ends or the first interrupt; the second one
-// gives the files up. The probes are taken off in any case: a process that is
-// killed while the kernel takes them off leaves them in the target for good. A
-// third interrupt has its usual meaning.
+// gives the files up. The probes are taken off in any case: a process that takes
+// them off itself, and is killed meanwhile, leaves them in the target. A third
+// interrupt has its usual meaning.
 func (r *recorder) run(parent context.Context) error {
 	ctx, again, release := interrupts(parent)
 	release = sync.OnceFunc(release)
