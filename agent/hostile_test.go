@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -502,6 +503,9 @@ func TestHostileAgentKilledRestoresCode(t *testing.T) {
 			p.order("w begin step", "w launch 100")
 			a.Kill()
 			p.order("w launch 100", "w end")
+			if when == "attaching" {
+				takeOffWhatIsLeft(t, p, before)
+			}
 			expectRestored(t, p, before)
 		})
 	}
@@ -510,34 +514,49 @@ func TestHostileAgentKilledRestoresCode(t *testing.T) {
 	}
 }
 
-// kill -9 of an agent that puts its probes in and takes them off all the time, at any
-// moment and at the worst one: nothing is left, since the kernel takes them off.
+// takeOffWhatIsLeft records once more if the kernel has left probes of an agent that it was
+// just putting in when that was killed (see docs/limits.md).
+func takeOffWhatIsLeft(t *testing.T, p *puppet, before map[string]string) {
+	t.Helper()
+	time.Sleep(200 * time.Millisecond) // for the kernel to take off what it does
+	if gate(t, p.PID) == 0 && maps.Equal(probedText(t, p), before) {
+		return
+	}
+	t.Log("the kernel has left something")
+	startAgent(t, p.PID).interrupt()
+}
+
+// kill -9 of an agent that puts its probes in and takes them off all the time. As they come
+// off, nothing is left: the kernel takes them off. What it leaves of those that it was just
+// putting in (see docs/limits.md), the next recording takes off.
 func TestHostileAgentKilledUnderBudget(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start w", "main start q")
 	before := probedText(t, p)
 	p.tell("q poll 1000000000 0") // windows are short
-	for _, test := range []struct {
-		name  string
-		kills int
-		wait  func(*testing.T)
-	}{
-		{"any moment", sized(8, 40), func(*testing.T) { time.Sleep(rand.N(1500 * time.Millisecond)) }},
-		{"as the probes come off", sized(8, 40), func(t *testing.T) {
-			simtest.Eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			for range test.kills {
-				a := launchAgent(t, p.PID, agentRequest{Budget: 0.2, Advance: 50 * time.Millisecond})
-				a.WaitLine("live")
-				test.wait(t)
-				a.Kill()
-				p.order("w begin step", "w launch 100", "w end")
-				expectRestored(t, p, before)
-			}
-		})
+	kill := func(t *testing.T, wait func()) {
+		t.Helper()
+		a := launchAgent(t, p.PID, agentRequest{Budget: 0.2, Advance: 50 * time.Millisecond})
+		a.WaitLine("live")
+		wait()
+		a.Kill()
+		p.order("w begin step", "w launch 100", "w end")
 	}
+	t.Run("as the probes come off", func(t *testing.T) {
+		for range sized(8, 40) {
+			kill(t, func() {
+				simtest.Eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
+			})
+			expectRestored(t, p, before)
+		}
+	})
+	t.Run("any moment", func(t *testing.T) {
+		for range sized(8, 40) {
+			kill(t, func() { time.Sleep(rand.N(1500 * time.Millisecond)) })
+			takeOffWhatIsLeft(t, p, before)
+			expectRestored(t, p, before)
+		}
+	})
 	r := record(t, agent.Config{PID: p.PID, Probes: "launch"})
 	p.order("w begin last", "w launch 100", "w end")
 	got := r.interrupt()
