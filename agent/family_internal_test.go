@@ -166,6 +166,7 @@ func TestMemberIsGone(t *testing.T) {
 		return &member{user: User{PID: pid}, started: process.StartTicks()}
 	}
 	live := simtest.Start(t, simtest.Tester(t, "idle"))
+	live.WaitLine("up") // with its second thread
 	if of(live.PID).isGone() {
 		t.Error("a process that runs is gone")
 	}
