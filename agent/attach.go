@@ -25,14 +25,14 @@ func (s *Session) calibrate(ctx context.Context) error {
 	if sites := s.plan.sites(); s.mechanism == probe.PerfEvent && sites > manyPerfEvents {
 		s.warnOnce(fmt.Sprintf("the kernel takes %d perf events off one by one, after the profile is written: that can take a minute; --probes with fewer functions is quicker", 2*sites))
 	}
-	s.attacher = probe.Attacher{Mechanism: s.mechanism, PID: s.process.PID(), Busy: s.meter.busy(), Held: true}
+	s.only = s.process.PID()
 	known, classes := s.config.costs, s.meter.classes(s.plan.classes())
 	costs, err := known.run(ctx, s.mechanism, true, classes)
 	if errors.Is(err, calibrate.ErrProcessFilter) {
 		if err := s.config.checkFilter(); err != nil {
 			return err
 		}
-		s.attacher.PID = 0
+		s.only = 0
 		s.warnOnce(err.Error() + ": probes are attached for every process that maps the driver")
 		costs, err = known.run(ctx, s.mechanism, false, classes)
 	}
@@ -46,7 +46,7 @@ func (s *Session) calibrate(ctx context.Context) error {
 	}
 	s.costs = costs
 	if len(s.functionPatterns) > 0 {
-		if s.functionCost, err = calibrate.RunFunctions(ctx, s.mechanism, s.attacher.PID != 0); err != nil {
+		if s.functionCost, err = calibrate.RunFunctions(ctx, s.mechanism, s.only != 0); err != nil {
 			s.warnOnce(fmt.Sprintf("what following functions costs is not known: %v", err))
 		}
 	}
@@ -199,7 +199,7 @@ func (s *Session) attachLoaderFile(m target.Mapping) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("placing the probe on the loader: %w", err)
 	}
-	l, err := s.attach(probe.Attacher.Entry, file, []target.Mapping{m}, s.objects.LoaderHit,
+	l, err := s.attach(attacher.Entry, file, []target.Mapping{m}, s.objects.LoaderHit,
 		[]probe.Point{{Offset: symbol.Offset + placement.Skip}})
 	if err != nil {
 		return false, err
@@ -316,12 +316,12 @@ func (s *Session) attachSites(links *probe.Links, d DriverPlan) error {
 	if err := s.attachNotices(links, d); err != nil {
 		return err
 	}
-	returns, err := s.attach(probe.Attacher.Return, d.File, d.Mappings, s.objects.DriverReturn, points)
+	returns, err := s.attach(attacher.Return, d.File, d.Mappings, s.objects.DriverReturn, points)
 	if err != nil {
 		return err
 	}
 	links.Add(returns)
-	entries, err := s.attach(probe.Attacher.Entry, d.File, d.Mappings, s.objects.DriverEntry, points)
+	entries, err := s.attach(attacher.Entry, d.File, d.Mappings, s.objects.DriverEntry, points)
 	if err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func (s *Session) attachNotices(links *probe.Links, d DriverPlan) error {
 	if len(sites) == 0 {
 		return nil
 	}
-	l, err := s.attach(probe.Attacher.Entry, d.File, d.Mappings, s.objects.DriverNotice, probe.NoticePoints(sites))
+	l, err := s.attach(attacher.Entry, d.File, d.Mappings, s.objects.DriverNotice, probe.NoticePoints(sites))
 	if err != nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (s *Session) rememberImages() error {
 
 // attachTo probes a mapped file by its entries' program.
 func (s *Session) attachTo(file *openImage, program *ebpf.Program, points []probe.Point) error {
-	l, err := s.attach(probe.Attacher.Entry, file.file, s.names.mappings(file), program, points)
+	l, err := s.attach(attacher.Entry, file.file, s.names.mappings(file), program, points)
 	if err != nil {
 		return err
 	}

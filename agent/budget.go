@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stageprof/agent/calibrate"
+	"stageprof/agent/keeper"
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 	"stageprof/recording"
@@ -69,17 +70,18 @@ func leastCost(last recording.Covered, c recording.Charge) time.Duration {
 // windows records one process under a budget: a sequence of Sessions, each one exact,
 // with no probe in the target between them.
 type windows struct {
-	config  Config
-	account account
-	session *Session        // the window that is open; nil: none is
-	process *target.Process // from the end of the first window on
-	began   time.Time       // the first window's start; zero: not yet
-	busy    time.Duration   // this process's CPU time then
-	joined  recording.Joined
-	calls   Progress         // of the windows that are over
-	last    recording.Budget // the latest window's
-	trial   *trial           // nil: nothing is left out
-	stopped time.Duration    // when the recording ended, if that was in no window
+	config     Config
+	account    account
+	session    *Session        // the window that is open; nil: none is
+	process    *target.Process // from the end of the first window on
+	began      time.Time       // the first window's start; zero: not yet
+	busy       time.Duration   // this process's CPU time then
+	keeperDone func() error    // it lives from one window to the next
+	joined     recording.Joined
+	calls      Progress         // of the windows that are over
+	last       recording.Budget // the latest window's
+	trial      *trial           // nil: nothing is left out
+	stopped    time.Duration    // when the recording ended, if that was in no window
 }
 
 // openWindows opens the first window.
@@ -99,6 +101,7 @@ func openWindows(ctx context.Context, config Config) (*windows, error) {
 		return nil, err
 	}
 	w.session, w.began, w.busy = s, s.startWall, s.startCPU
+	w.keeperDone = keeper.Use()
 	if err := w.affords(s); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -126,6 +129,10 @@ func (w *windows) Close() error {
 	if w.process != nil {
 		err = errors.Join(err, w.process.Close())
 		w.process = nil
+	}
+	if w.keeperDone != nil {
+		err = errors.Join(err, w.keeperDone())
+		w.keeperDone = nil
 	}
 	return err
 }

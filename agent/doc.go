@@ -25,6 +25,13 @@
 //	<-done
 //	err = session.Close()
 //
+// Both execute this program twice more: as a child that the probes' cost is measured on, and
+// as the keeper that puts them in and takes them off. So main begins with
+//
+//	if calibrate.Target() || keeper.Run() {
+//		return
+//	}
+//
 // A Snapshot holds totals since the window's start, as if it had ended now. In
 // Live mode memory is bounded however long the window is: the latest 16,384
 // spans are kept one by one; the rows of threads that have ended leave the

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"stageprof/agent/keeper"
 	"stageprof/agent/target"
 	"stageprof/recording"
 )
@@ -107,20 +108,22 @@ func newFamilyOf(config Config, root *target.Process) *family {
 	return f
 }
 
-func (f *family) record(ctx context.Context, recorded func(*Family) error) error {
+func (f *family) record(ctx context.Context, recorded func(*Family) error) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer f.closed.Wait()
 	defer stop() // before that, also on an error
 	if err := f.open(ctx); err != nil {
 		return err
 	}
+	done := keeper.Use() // it lives from one member to the next
+	defer func() { err = errors.Join(err, done()) }()
 	f.watch(ctx)
 	f.recorded.Wait()
 	result := f.result()
 	if len(result.Recordings) == 0 {
 		return f.failure()
 	}
-	err := recorded(result)
+	err = recorded(result)
 	f.report(StateDetaching)
 	return err
 }

@@ -107,7 +107,7 @@ func (s *Session) followMarkers(library target.Image) error {
 	if err != nil {
 		return fmt.Errorf("looking for the gate of %q: %w", library.Path, err)
 	}
-	gate, err := s.attach(probe.Attacher.Entry, library.File, library.Mappings, s.objects.GateHolder, []probe.Point{point})
+	gate, err := s.attach(attacher.Entry, library.File, library.Mappings, s.objects.GateHolder, []probe.Point{point})
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Session) probeMarkers(library target.Image) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.attach(probe.Attacher.Entry, library.File, library.Mappings, s.objects.MarkerHit, points)
+	l, err := s.attach(attacher.Entry, library.File, library.Mappings, s.objects.MarkerHit, points)
 	if err == nil {
 		s.probes.Add(l)
 	}

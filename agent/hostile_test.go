@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -492,43 +491,48 @@ func TestHostileAgentKilledRestoresCode(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start w")
 	before := probedText(t, p)
-	for _, when := range []string{"attaching", "recording"} {
-		t.Run(when, func(t *testing.T) {
-			a := launchAgent(t, p.PID, agentRequest{})
-			if when == "attaching" {
-				awaitMarkers(t, p.PID)
-			} else {
-				a.WaitLine("live")
-			}
-			p.order("w begin step", "w launch 100")
-			a.Kill()
-			p.order("w launch 100", "w end")
-			if when == "attaching" {
-				takeOffWhatIsLeft(t, p, before)
-			}
-			expectRestored(t, p, before)
-		})
+	kills := 0
+	kill := func(t *testing.T, await func(*agentProcess)) {
+		t.Helper()
+		a := launchAgent(t, p.PID, agentRequest{})
+		keeper := awaitKeeper(t, a.PID)
+		await(a)
+		p.tell("w launch 100")
+		a.Signal(syscall.SIGKILL)
+		p.obeyed()
+		p.order("w begin step", "w launch 100", "w end")
+		expectRestored(t, p, before)
+		expectEnded(t, keeper)
+		kills++
 	}
-	if n := p.end().Counts().By(simtest.BySymbol)[simtest.Key{Symbol: "cuLaunchKernel"}].Calls; n != 400 {
-		t.Errorf("the target made %d of 400 calls", n)
+	t.Run("attaching", func(t *testing.T) {
+		for i := range sized(10, 60) {
+			kill(t, func(*agentProcess) {
+				awaitFirst(t, p, before)
+				time.Sleep(time.Duration(i%5) * time.Millisecond)
+			})
+		}
+	})
+	t.Run("recording", func(t *testing.T) {
+		kill(t, func(a *agentProcess) { a.WaitLine("live") })
+	})
+	if n := p.end().Counts().By(simtest.BySymbol)[simtest.Key{Symbol: "cuLaunchKernel"}].Calls; n != uint64(200*kills) {
+		t.Errorf("the target made %d calls in %d recordings", n, kills)
 	}
 }
 
-// takeOffWhatIsLeft records once more if the kernel has left probes of an agent that it was
-// just putting in when that was killed (see docs/limits.md).
-func takeOffWhatIsLeft(t *testing.T, p *puppet, before map[string]string) {
+// awaitFirst returns at once when the driver has the first of its probes.
+func awaitFirst(t *testing.T, p *puppet, before map[string]string) {
 	t.Helper()
-	time.Sleep(200 * time.Millisecond) // for the kernel to take off what it does
-	if gate(t, p.PID) == 0 && maps.Equal(probedText(t, p), before) {
-		return
+	driver := simtest.Driver(t)
+	for end := time.Now().Add(simtest.Patience); string(simtest.CodeOf(t, p.PID, driver)) == before[driver]; {
+		if time.Now().After(end) {
+			t.Fatal("the driver gets no probes")
+		}
 	}
-	t.Log("the kernel has left something")
-	startAgent(t, p.PID).interrupt()
 }
 
-// kill -9 of an agent that puts its probes in and takes them off all the time. As they come
-// off, nothing is left: the kernel takes them off. What it leaves of those that it was just
-// putting in (see docs/limits.md), the next recording takes off.
+// kill -9 of an agent that puts its probes in and takes them off all the time.
 func TestHostileAgentKilledUnderBudget(t *testing.T) {
 	p := startPuppet(t)
 	p.order("main start w", "main start q")
@@ -538,23 +542,23 @@ func TestHostileAgentKilledUnderBudget(t *testing.T) {
 		t.Helper()
 		a := launchAgent(t, p.PID, agentRequest{Budget: 0.2, Advance: 50 * time.Millisecond})
 		a.WaitLine("live")
+		keeper := awaitKeeper(t, a.PID)
 		wait()
-		a.Kill()
+		a.Signal(syscall.SIGKILL)
 		p.order("w begin step", "w launch 100", "w end")
+		expectRestored(t, p, before)
+		expectEnded(t, keeper)
 	}
 	t.Run("as the probes come off", func(t *testing.T) {
 		for range sized(8, 40) {
 			kill(t, func() {
 				simtest.Eventually(t, "a window is closed", func() bool { return !isFollowed(t, p.PID) })
 			})
-			expectRestored(t, p, before)
 		}
 	})
 	t.Run("any moment", func(t *testing.T) {
 		for range sized(8, 40) {
 			kill(t, func() { time.Sleep(rand.N(1500 * time.Millisecond)) })
-			takeOffWhatIsLeft(t, p, before)
-			expectRestored(t, p, before)
 		}
 	})
 	r := record(t, agent.Config{PID: p.PID, Probes: "launch"})

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"stageprof/agent/keeper"
 	"stageprof/bpf"
 	"stageprof/recording"
 )
@@ -17,7 +18,7 @@ import (
 // overhead says what the recording has cost so far.
 func (s *Session) overhead(r *recording.Recording, cpu, detach time.Duration) recording.Overhead {
 	o := recording.Overhead{
-		AgentCPU: cpu, AgentRSS: residentSize(), Attach: s.attachTime, Detach: detach,
+		AgentCPU: cpu, AgentRSS: residentSize() + keeper.Memory(), Attach: s.attachTime, Detach: detach,
 		Calibration: s.calibration, Calibrated: s.costs != nil, ProbedSites: len(s.symbols), KernelBytes: s.kernelMemory(),
 	}
 	if t, err := readTally(s.objects.Counters); err == nil {
@@ -101,9 +102,9 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// agentCPU is the CPU time that this process has used.
+// agentCPU is the CPU time that this process and its keeper have used.
 func agentCPU() time.Duration {
 	var usage unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return time.Duration(usage.Utime.Nano()+usage.Stime.Nano()) + keeper.CPU()
 }

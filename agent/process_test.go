@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,9 +27,10 @@ type agentRequest struct {
 	Output string // where the Recording goes
 	Limits agentLimits
 
-	Duration time.Duration // 0: until its standard input ends
-	Budget   float64       // 0: none
-	Advance  time.Duration // of the budget
+	Mechanism probe.Mechanism // "": UprobeMulti
+	Duration  time.Duration   // 0: until its standard input ends
+	Budget    float64         // 0: none
+	Advance   time.Duration   // of the budget
 }
 
 // agentLimits bound what an agent's process may use. 0: as this process.
@@ -80,7 +82,7 @@ func obeyRequest(text []byte) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
 	r, err := agent.Record(ctx, agent.Config{
-		PID: request.PID, Probes: request.Probes, Mechanism: probe.UprobeMulti, Duration: request.Duration,
+		PID: request.PID, Probes: request.Probes, Mechanism: request.Mechanism, Duration: request.Duration,
 		Budget: request.Budget,
 		Ready:  func() error { _, err := fmt.Println("live"); return err },
 	}.Advance(request.Advance))
@@ -118,7 +120,8 @@ func launchAgent(t *testing.T, pid int, request agentRequest) *agentProcess {
 		t.Fatal(err)
 	}
 	output := filepath.Join(t.TempDir(), "recording")
-	request.PID, request.Probes, request.Output = pid, "all", output
+	request.PID, request.Output = pid, output
+	request.Probes, request.Mechanism = cmp.Or(request.Probes, "all"), cmp.Or(request.Mechanism, probe.UprobeMulti)
 	text, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)

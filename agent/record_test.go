@@ -10,13 +10,14 @@ import (
 
 	"stageprof/agent"
 	"stageprof/agent/calibrate"
+	"stageprof/agent/keeper"
 	"stageprof/agent/probe"
 	"stageprof/recording"
 	"stageprof/sim/simtest"
 )
 
 func TestMain(m *testing.M) {
-	if calibrate.Target() || runAgent() {
+	if calibrate.Target() || keeper.Run() || runAgent() {
 		return
 	}
 	os.Exit(m.Run())

@@ -5,26 +5,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"stageprof/agent/probe"
 	"stageprof/agent/target"
 )
-
-// attach puts a program on points of a file of which the target has some mappings.
-// The kernel may take them off by itself, a moment after it was told to (see
-// [probe.Attacher]): closing the result waits for that, as far as it can be seen.
-func (s *Session) attach(how attachment, file *target.File, mappings []target.Mapping, program *ebpf.Program, points []probe.Point) (io.Closer, error) {
-	change := s.changeOf(file, mappings, points)
-	l, err := how(s.attacher, file.AttachPath(), program, points)
-	if err != nil || change == nil {
-		return l, err
-	}
-	return attached{l, change, s}, nil
-}
-
-// attachment is a method of [probe.Attacher].
-type attachment func(probe.Attacher, string, *ebpf.Program, []probe.Point) (io.Closer, error)
 
 // attached is a link, and what it has changed in the target.
 type attached struct {

@@ -31,8 +31,11 @@ type Session struct {
 	process   *target.Process
 	plan      *Plan
 	mechanism probe.Mechanism
-	attacher  probe.Attacher
-	objects   bpf.ProbeObjects
+	attacher  attacher
+	only      int // process whose calls reach the programs, 0: any that maps the file
+
+	keeperDone func() error // nil: none was asked for
+	objects    bpf.ProbeObjects
 
 	stageMatch  *match.Table // which stages are wanted, nil: all
 	pythonMatch *match.Table // which Python functions are stages, nil: none
@@ -157,6 +160,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if err := inOrder(ctx, func() error { return s.calibrate(ctx) }, s.load); err != nil {
 		return err
 	}
+	s.chooseAttacher()
 	if err := s.attachAll(ctx); err != nil {
 		return err
 	}
@@ -266,6 +270,10 @@ func (s *Session) Close() error {
 	s.closed = true
 	s.leaveGates()
 	err := errors.Join(s.probes.Close(), s.scheduler.Close(), s.kernel.Close())
+	if s.keeperDone != nil {
+		err = errors.Join(err, s.keeperDone())
+		s.keeperDone = nil
+	}
 	for _, iterate := range []**link.Iter{&s.iterate, &s.peeking} {
 		if *iterate != nil {
 			err = errors.Join(err, (*iterate).Close())

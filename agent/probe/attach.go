@@ -97,6 +97,8 @@ type Attacher struct {
 	// Held makes the kernel take multi-uprobe links off, where this process may ask for
 	// that: also if this process is killed meanwhile, and a moment after Close.
 	Held bool
+	// Name is that of the file which the next link gets to be held, "": any.
+	Name string
 }
 
 // Entry attaches a program to the points of the file at path. Closing the
@@ -133,12 +135,12 @@ func (a Attacher) attach(path string, program *ebpf.Program, points []Point, mul
 		options.RefCtrOffsets = nil
 	}
 	var l link.Link
-	took := a.clock(func() { l, err = multi(executable, nil, program, options) })
+	took := a.Clock(func() { l, err = multi(executable, nil, program, options) })
 	if err != nil {
 		return nil, fmt.Errorf("attaching %d probes to %q: %w", len(points), path, err)
 	}
 	if h := ofThisProcess(); a.Held && h != nil {
-		if file, err := h.keep(l); err == nil {
+		if file, err := h.keep(l, a.Name); err == nil {
 			return heldLink{l, file, a, took}, nil
 		}
 	}
@@ -152,7 +154,7 @@ type ownLink struct {
 }
 
 func (o ownLink) Close() (err error) {
-	o.by.clock(func() { err = o.link.Close() })
+	o.by.Clock(func() { err = o.link.Close() })
 	return err
 }
 
@@ -169,8 +171,33 @@ func (h heldLink) Close() error {
 	return letGo(h.link, h.file)
 }
 
-// clock adds the CPU time of f, which runs on one thread, to Busy.
-func (a Attacher) clock(f func()) time.Duration {
+// IsHeld tells whether the kernel takes off probes which an Attacher has put in.
+func IsHeld(probes io.Closer) bool {
+	_, ok := probes.(heldLink)
+	return ok
+}
+
+// Descriptors are those of this process that keep probes in which an Attacher has put in.
+func Descriptors(probes io.Closer) (all []int) {
+	switch p := probes.(type) {
+	case ownLink:
+		return Descriptors(p.link)
+	case heldLink:
+		return Descriptors(p.link)
+	case *Links:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, l := range p.links {
+			all = append(all, Descriptors(l)...)
+		}
+	case interface{ FD() int }: // links of all kernels since 5.15
+		return []int{p.FD()}
+	}
+	return all
+}
+
+// Clock adds the CPU time of f, which runs on one thread, to Busy.
+func (a Attacher) Clock(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begin := threadCPU()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,25 @@ func PassOnHold() (stay func()) {
 	}
 }
 
+// PassOnHoldTo gives the hold to a process that is to execute this program, too, and
+// returns what to call when that has been started. Where this process has made it that one
+// makes one of its own.
+func PassOnHoldTo(c *exec.Cmd) (done func(), err error) {
+	h := ofThisProcess()
+	if h == nil || !h.inherited {
+		return func() {}, nil
+	}
+	fd, err := unix.FcntlInt(uintptr(h.dir), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("passing on the file system for BPF objects: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "hold")
+	const standard = 3 // descriptors, which are not among the extra ones
+	c.Env = append(c.Env, fmt.Sprintf("%s=%d", passedOn, standard+len(c.ExtraFiles)))
+	c.ExtraFiles = append(c.ExtraFiles, file)
+	return func() { file.Close() }, nil
+}
+
 // inherit returns the hold that was passed on to this process, if there is one. Who gives
 // up capabilities can't get any by executing a program from then on. Where that is so,
 // nobody else has started this one to make it more than he is, by its file or otherwise, and
@@ -96,10 +116,23 @@ func newHold() (*hold, error) {
 	return &hold{dir: dir}, nil
 }
 
-// keep gives a link a file, and returns its path.
-func (h *hold) keep(l link.Link) (string, error) {
-	path := fmt.Sprintf("/proc/self/fd/%d/%d", h.dir, h.files.Add(1))
+// keep gives a link a file of some name, or of one that no other has, and returns its path.
+func (h *hold) keep(l link.Link, name string) (string, error) {
+	if name == "" {
+		name = fmt.Sprintf("own-%d", h.files.Add(1))
+	}
+	path := h.path(name)
 	return path, l.Pin(path)
+}
+
+func (h *hold) path(name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", h.dir, name) }
+
+// LetGo leaves it to the kernel to take a link off that another process has given a file in
+// this one's hold (see [Attacher]), if that process has not done so.
+func LetGo(name string) {
+	if h := ofThisProcess(); h != nil {
+		_ = os.Remove(h.path(name)) // fails only if it is not there
+	}
 }
 
 // letGo leaves it to the kernel to take a link off.

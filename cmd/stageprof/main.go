@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"stageprof/agent/calibrate"
+	"stageprof/agent/keeper"
 )
 
 func main() {
 	ownProc()
-	if calibrate.Target() { // this process is a calibration's child
+	if calibrate.Target() || keeper.Run() { // this process is a child of one that records
 		return
 	}
 	// A reader that has gone is an error of that one write, not the end of a

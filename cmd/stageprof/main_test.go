@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"stageprof/agent/calibrate"
+	"stageprof/agent/keeper"
 )
 
 // asCommand makes the test binary behave as stageprof itself, so that the
@@ -15,7 +16,7 @@ import (
 const asCommand = "STAGEPROF_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
-	if calibrate.Target() {
+	if calibrate.Target() || keeper.Run() {
 		return
 	}
 	if os.Getenv(asCommand) != "" {

@@ -401,7 +401,9 @@ func TestConfined(t *testing.T) {
 			o.order("main second " + late + " " + filepath.Join(o.dir, "truth.late"))
 			simtest.Eventually(t, "the late driver is probed", func() bool { return !bytes.Equal(simtest.CodeOf(t, o.pid, late), plain) })
 			o.order("main launch 100")
-			expectConfined(t, r.cmd.Process.Pid, always|c.more, true)
+			for _, pid := range []int{r.cmd.Process.Pid, simtest.ChildOf(t, r.cmd.Process.Pid, "probe-keeper")} {
+				expectConfined(t, pid, always|c.more, true)
+			}
 
 			r.signal(t, syscall.SIGINT)
 			r.wait(t, exitOK)
@@ -518,9 +520,40 @@ func TestNotConfinedByTheLinker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := finish(t, through(t, string(bytes.TrimRight(linker, "\x00")), self, "doctor"))
+	byLinker := func(args ...string) *exec.Cmd {
+		return through(t, string(bytes.TrimRight(linker, "\x00")), append([]string{self}, args...)...)
+	}
+	r := finish(t, byLinker("doctor"))
 	if want := "are kept"; r.code != exitOK || !strings.Contains(r.stderr, want) {
 		t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, exitOK, want)
+	}
+	// Nor are there a child to calibrate on and a keeper: both are this program.
+	o := startTrainer(t)
+	recording := attach(t, byLinker(recordArgs(o.pid, "--no-gpu")...))
+	o.order("main launch 100")
+	recording.signal(t, syscall.SIGINT)
+	recording.wait(t, exitOK)
+	if got := profileSum(t, recording.path("stageprof.pb.gz"), "calls"); got != 100 {
+		t.Errorf("the profile has %d calls, want 100", got)
+	}
+	if want := "should stageprof be killed, probes may stay"; !strings.Contains(recording.stdout.String(), want) {
+		t.Errorf("stdout %q, want %q", recording.stdout.String(), want)
+	}
+}
+
+// Who may execute a program with file capabilities can't have what it does for its agent done
+// for himself.
+func TestKeeperRefusesFileCapabilities(t *testing.T) {
+	program := withFileCapabilities(t, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE)
+	for _, c := range []struct{ program, want string }{
+		{program, "only an agent starts this"},
+		{"/proc/self/exe", "socket"}, // which it has not been given
+	} {
+		cmd := as(t, exec.Command(c.program), observer, nil)
+		cmd.Env = append(os.Environ(), "STAGEPROF_KEEPER=1")
+		if r := finish(t, cmd); !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%s: stderr %q, want %q", c.program, r.stderr, c.want)
+		}
 	}
 }
 

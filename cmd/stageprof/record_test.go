@@ -260,26 +260,63 @@ func TestRecordInterruptedTwice(t *testing.T) {
 	}
 }
 
-// Root gives up what it takes to have the kernel take the probes off, and has arranged
-// for that before.
+// The command is killed as its probes come off.
 func TestRecordKilledAsProbesComeOff(t *testing.T) {
-	p, _ := caller(t)
+	o := startTrainer(t)
+	o.order("main markers " + copyInto(t, o.dir, "libstageprof.so", simtest.Markers(t)))
 	code := func() string {
-		return string(simtest.CodeOf(t, p.PID, simtest.Driver(t))) + string(simtest.CodeOf(t, p.PID, simtest.Markers(t)))
+		return string(simtest.CodeOf(t, o.pid, filepath.Join(o.dir, "libcuda.so.1"))) + string(simtest.CodeOf(t, o.pid, filepath.Join(o.dir, "libstageprof.so")))
 	}
 	before := code()
-	for i := range 12 {
-		r := startRecord(t, p.PID)
-		if code() == before {
-			t.Fatal("nothing is probed")
-		}
-		r.signal(t, syscall.SIGINT)
-		time.Sleep(time.Duration(i) * time.Millisecond)
-		if err := r.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		simtest.Eventually(t, "the probes are off", func() bool { return code() == before })
+	root := func(t *testing.T) *exec.Cmd { return command(t, recordArgs(o.pid)...) }
+	user := func(t *testing.T) *exec.Cmd {
+		return as(t, root(t), observer, caps(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE))
 	}
+	for _, c := range []struct {
+		name             string
+		cmd              func(*testing.T) *exec.Cmd
+		before, together bool // its keeper is killed
+	}{
+		{"root's", root, false, false},
+		// Root gives up what it takes to have the kernel take the probes off, and has
+		// arranged for that before.
+		{"root's, and its keeper", root, false, true},
+		{"root's, after its keeper", root, true, false},
+		{"a user's", user, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range 6 {
+				r := attach(t, c.cmd(t))
+				if code() == before {
+					t.Fatal("nothing is probed")
+				}
+				keeper := simtest.ChildOf(t, r.cmd.Process.Pid, "probe-keeper")
+				if keeper == 0 {
+					t.Fatal("it has no keeper")
+				}
+				if c.before {
+					_ = syscall.Kill(keeper, syscall.SIGKILL)
+					simtest.Eventually(t, "the keeper has ended", func() bool { return !isKeeper(keeper) })
+				}
+				r.signal(t, syscall.SIGINT)
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				if c.together {
+					_ = syscall.Kill(keeper, syscall.SIGKILL) // unless it has ended
+				}
+				if err := r.cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				simtest.Eventually(t, "the probes are off", func() bool { return code() == before })
+				simtest.Eventually(t, "the keeper has ended", func() bool { return !isKeeper(keeper) })
+			}
+		})
+	}
+}
+
+// isKeeper tells whether a process is one.
+func isKeeper(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.HasPrefix(string(line), "probe-keeper\x00")
 }
 
 func TestRecordUntilTheTargetExits(t *testing.T) {

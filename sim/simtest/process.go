@@ -305,3 +305,29 @@ func (p *Process) Expected() Counts {
 	p.t.Helper()
 	return parseExpected(p.t, p.Lines())
 }
+
+// ChildOf returns a process of that name which another one has started, 0 if there is none.
+func ChildOf(t testing.TB, parent int, name string) int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatalf("simtest: listing processes: %v", err)
+	}
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var pid, above int
+		var state string
+		comm := fmt.Sprintf("(%s)", name)
+		before, after, found := strings.Cut(string(stat), comm)
+		if !found {
+			continue
+		}
+		if _, err := fmt.Sscan(before+after, &pid, &state, &above); err == nil && above == parent && state != "Z" {
+			return pid
+		}
+	}
+	return 0
+}
