@@ -75,7 +75,7 @@ type windows struct {
 	session    *Session        // the window that is open; nil: none is
 	process    *target.Process // from the end of the first window on
 	began      time.Time       // the first window's start; zero: not yet
-	busy       time.Duration   // this process's CPU time then
+	busy       time.Duration   // the agent's CPU time then
 	keeperDone func() error    // it lives from one window to the next
 	joined     recording.Joined
 	calls      Progress         // of the windows that are over

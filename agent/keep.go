@@ -43,9 +43,12 @@ func (s *Session) chooseAttacher() {
 func (s *Session) attach(how attachment, file *target.File, mappings []target.Mapping, program *ebpf.Program, points []probe.Point) (io.Closer, error) {
 	change := s.changeOf(file, mappings, points)
 	l, err := how(s.attacher, file.AttachPath(), program, points)
-	if errors.Is(err, keeper.ErrEnded) { // somebody has killed it
+	if errors.Is(err, keeper.ErrEnded) { // what it may have left there the next one takes off, too
+		first := err
 		s.chooseAttacher()
-		l, err = how(s.attacher, file.AttachPath(), program, points)
+		if l, err = how(s.attacher, file.AttachPath(), program, points); err != nil {
+			err = errors.Join(first, err)
+		}
 	}
 	if err != nil || change == nil {
 		return l, err

@@ -31,11 +31,11 @@ type Session struct {
 	process   *target.Process
 	plan      *Plan
 	mechanism probe.Mechanism
-	attacher  attacher
-	only      int // process whose calls reach the programs, 0: any that maps the file
+	objects   bpf.ProbeObjects
 
+	only       int // process whose calls reach the programs, 0: any that maps the file
+	attacher   attacher
 	keeperDone func() error // nil: none was asked for
-	objects    bpf.ProbeObjects
 
 	stageMatch  *match.Table // which stages are wanted, nil: all
 	pythonMatch *match.Table // which Python functions are stages, nil: none

@@ -440,8 +440,8 @@ type Seen struct {
 type Overhead struct {
 	CallCostNS  float64       `json:"call_cost_ns"` // calibrated: added to the target per probed call
 	AddedNS     uint64        `json:"added_ns"`     // CallCostNS of each symbol's placement x its calls
-	AgentCPU    time.Duration `json:"agent_cpu_ns"` // user + system of the agent in the window
-	AgentRSS    uint64        `json:"agent_rss"`    // bytes, at the end
+	AgentCPU    time.Duration `json:"agent_cpu_ns"` // user + system of the agent and its keeper in the window
+	AgentRSS    uint64        `json:"agent_rss"`    // bytes, at the end, without what both have in common
 	Attach      time.Duration `json:"attach_ns"`    // from the first to the last probe
 	Detach      time.Duration `json:"detach_ns"`    // 0: the probes were taken off later
 	Calibration string        `json:"calibration"`  // how the bias was measured, or why it is 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -46,7 +47,7 @@ func (a Attacher) attach(kind kind, path string, program *ebpf.Program, points [
 	if err != nil {
 		return nil, err
 	}
-	p.files, p.held = got.files, got.Held
+	p.files, p.held, p.took = got.files, got.Held, got.Busy
 	return p, nil
 }
 
@@ -58,21 +59,28 @@ type probes struct {
 	by     probe.Attacher
 	files  []*os.File
 	held   bool
+	took   time.Duration // to attach them
 }
 
-// Close closes the descriptors of this side first: the last ones are the keeper's.
+// Close closes the descriptors of this side first: the last ones are the keeper's. If that
+// has ended, and there is no hold, this takes the probes off.
 func (p *probes) Close() error {
 	ended := p.keeper.Ended()
 	var err error
-	p.by.Clock(func() { err = closeAll(p.files) }) // which takes them off if it has ended, and there is no hold
+	p.by.Clock(func() { err = closeAll(p.files) })
 	got, failed := p.keeper.ask(request{ID: p.id, Kind: askOff})
 	p.add(got)
 	if !errors.Is(failed, ErrEnded) {
 		return errors.Join(err, failed)
 	}
-	probe.LetGo(p.by.Name)
-	if !p.held && !ended {
-		err = errors.Join(err, fmt.Errorf("%w as it took some off: the kernel can have left them, until the process is recorded again", failed))
+	if p.held {
+		probe.LetGo(p.by.Name)
+		p.add(answer{reply: reply{Busy: p.took}}) // as probe.Attacher has it
+		return err
+	}
+	// If it ended just before, it had nothing left to do: who knows.
+	if !ended && p.keeper.told.CompareAndSwap(false, true) {
+		err = errors.Join(err, fmt.Errorf("%w as it took them off: some may be left in the process, until it is recorded again", failed))
 	}
 	return err
 }

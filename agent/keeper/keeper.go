@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"stageprof/agent/probe"
 )
 
-// ErrEnded says that the keeper is gone: it has been killed.
+// ErrEnded says that the keeper is gone: it was killed, or could not go on.
 var ErrEnded = errors.New("the process that keeps the probes has ended")
 
 // Keeper is a running keeper, as its agent sees it.
@@ -23,6 +24,8 @@ type Keeper struct {
 	conn    *conn
 	command *exec.Cmd
 	ended   chan struct{} // closed when nothing comes from it any more
+	cause   error         // then: why, if it was not killed
+	told    atomic.Bool   // that it has left something
 
 	mu      sync.Mutex // guards what follows
 	last    uint64     // ID that was given
@@ -68,10 +71,14 @@ func (k *Keeper) awaitFirst() error {
 	if err := k.conn.socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	if _, err := k.conn.receive(new(reply)); isGone(err) {
-		return ErrEnded
+	var first reply
+	if _, err := k.conn.receive(&first); isGone(err) {
+		return errors.New("it has ended at once")
 	} else if err != nil {
 		return err
+	}
+	if first.Failed != nil {
+		return first.Failed
 	}
 	return k.conn.socket.SetReadDeadline(time.Time{})
 }
@@ -124,20 +131,19 @@ func (k *Keeper) Ended() bool {
 }
 
 // stop tells the keeper that there is nothing more to do, and returns the CPU time that it
-// has used. With nothing but the connection's end it would wait for that of this process.
+// has used. With nothing but the connection's end it would wait for that of this process,
+// so that is closed later.
 func (k *Keeper) stop() (used time.Duration, err error) {
 	k.wake()
-	err = k.conn.send(request{Kind: askEnd})
-	told := err == nil || isGone(err)
-	closeErr := k.conn.socket.Close()
-	if !told {
-		return 0, errors.Join(err, closeErr)
+	if err := k.conn.send(request{Kind: askEnd}); err != nil && !isGone(err) {
+		return 0, errors.Join(err, k.conn.socket.Close())
 	}
 	_ = k.command.Wait() // how it ended says nothing: it may have been killed before
 	if state := k.command.ProcessState; state != nil {
 		used = state.UserTime() + state.SystemTime()
 	}
-	return used, closeErr
+	<-k.ended
+	return used, k.conn.socket.Close()
 }
 
 // wake lets the keeper go on if somebody has stopped it: the agent would wait for it.
@@ -152,7 +158,12 @@ func (k *Keeper) listen() {
 	for {
 		var r reply
 		files, err := k.conn.receive(&r)
-		if err != nil {
+		if isGone(err) {
+			break
+		}
+		if err != nil { // as for want of descriptors
+			k.cause = err
+			_ = k.conn.send(request{Kind: askEnd}) // else it would go on keeping what nobody knows
 			break
 		}
 		files = append(parts[r.ID], files...)
@@ -216,8 +227,11 @@ func (k *Keeper) ask(r request, files ...int) (answer, error) {
 	case a := <-waiting:
 		return a, a.Failed.err()
 	default:
-		return answer{}, ErrEnded
 	}
+	if k.cause != nil {
+		return answer{}, fmt.Errorf("%w: %w", ErrEnded, k.cause)
+	}
+	return answer{}, ErrEnded
 }
 
 // cpu is the CPU time that the keeper has used.

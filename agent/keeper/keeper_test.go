@@ -4,11 +4,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -202,51 +202,94 @@ func TestAttachFails(t *testing.T) {
 	p.expectRestored()
 }
 
-// The keeper is killed. The probes stay until they are closed here, also those that are in a
-// hold that this process has, too; the next one who asks gets another keeper.
+// The keeper is killed. The probes stay until they are closed here, and the next one who asks
+// gets another keeper.
 func TestKilled(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread ends with the test
 	p := startTarget(t)
-	for _, bound := range []bool{false, true} {
-		if bound { // a keeper has its agent's hold
-			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-				t.Fatal(err)
-			}
+	for _, by := range []probe.Attacher{
+		{Mechanism: probe.UprobeMulti, Held: true}, {Mechanism: probe.UprobeMulti}, {Mechanism: probe.PerfEvent},
+	} {
+		k, done := use(t)
+		links, err := p.attach(k, by)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, mechanism := range mechanisms {
-			by := probe.Attacher{Mechanism: mechanism, Held: true}
-			k, done := use(t)
-			links, err := p.attach(k, by)
-			if err != nil {
-				t.Fatal(err)
-			}
-			kill(t, k)
-			if !p.probed() {
-				t.Errorf("bound %t, %s: the probes are gone with it", bound, mechanism)
-			}
-			if _, err := p.attach(k, by); !errors.Is(err, ErrEnded) {
-				t.Errorf("attaching: %v", err)
-			}
-			next, doneAgain := use(t)
-			if next == k {
-				t.Error("the killed one is given")
-			}
-			done()
-			if next.Ended() {
-				t.Error("the next one has ended too early")
-			}
-			if err := links.Close(); err != nil {
-				t.Error(err)
-			}
-			p.expectRestored()
-			doneAgain()
-			if !next.Ended() {
-				t.Error("the next one is left")
-			}
+		kill(t, k)
+		if !p.probed() {
+			t.Errorf("%+v: the probes are gone with it", by)
+		}
+		if _, err := p.attach(k, by); !errors.Is(err, ErrEnded) {
+			t.Errorf("attaching: %v", err)
+		}
+		next, doneAgain := use(t)
+		if next == k {
+			t.Error("the killed one is given")
+		}
+		done()
+		if next.Ended() {
+			t.Error("the next one has ended too early")
+		}
+		if err := links.Close(); err != nil {
+			t.Error(err)
+		}
+		p.expectRestored()
+		doneAgain()
+		if !next.Ended() {
+			t.Error("the next one is left")
 		}
 	}
 	if CPU() == 0 {
 		t.Error("what they used is forgotten")
+	}
+}
+
+// This process can't take a packet. It goes on with what it has, and the keeper ends without
+// waiting for it.
+func TestDeaf(t *testing.T) {
+	p := startTarget(t)
+	k, done := use(t)
+	links, err := p.attach(k, probe.Attacher{Mechanism: probe.UprobeMulti})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := limitDescriptors(t, 10) // some are needed to ask
+	_, err = p.attach(k, probe.Attacher{Mechanism: probe.PerfEvent}, p.points[:30]...)
+	limited()
+	if !errors.Is(err, ErrEnded) || !errors.Is(err, unix.EMFILE) {
+		t.Errorf("attaching: %v", err)
+	}
+	if !p.probed() {
+		t.Error("the probes are gone with it")
+	}
+	done()
+	if err := links.Close(); err != nil {
+		t.Error(err)
+	}
+	p.expectRestored()
+}
+
+// limitDescriptors leaves this process so many further ones.
+func limitDescriptors(t *testing.T, further int) (restore func()) {
+	t.Helper()
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Close(next); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next + further), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -273,32 +316,29 @@ func TestGivesUp(t *testing.T) {
 }
 
 // Killed as it takes probes off it may leave some, which is said, and which the next one takes
-// off. Where there is a hold it leaves none.
+// off. Those that are held it does not leave.
 func TestKilledAsItTakesOff(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread ends with the test
 	p := startTarget(t)
 	left := 0
-	for _, bound := range []bool{false, true} {
-		if bound { // a keeper has its agent's hold
-			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
+	for _, held := range []bool{false, true} {
 		for range 10 {
 			k, done := use(t)
-			links, err := p.attach(k, probe.Attacher{Mechanism: probe.UprobeMulti, Held: bound}, p.points...)
+			links, err := p.attach(k, probe.Attacher{Mechanism: probe.UprobeMulti, Held: held}, p.points...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			probed, closed := p.code(), make(chan error)
 			go func() { closed <- links.Close() }()
-			for p.code() == probed {
+			for end := time.Now().Add(simtest.Patience); p.code() == probed; {
+				if time.Now().After(end) {
+					t.Fatal("nothing comes off")
+				}
 			}
 			kill(t, k)
 			err = <-closed
-			if bound {
+			if held {
 				if err != nil {
-					t.Errorf("with a hold: %v", err)
+					t.Errorf("held: %v", err)
 				}
 				p.expectRestored()
 			}
@@ -322,7 +362,7 @@ func TestKilledAsItTakesOff(t *testing.T) {
 			done()
 		}
 	}
-	t.Logf("%d of 10 have left something", left)
+	t.Logf("%d of 10 that were not held have left something", left)
 }
 
 // What was not closed comes off when the keeper is released.
@@ -440,17 +480,9 @@ func TestTooManyDescriptors(t *testing.T) {
 	if err := unix.Close(next); err != nil {
 		t.Fatal(err)
 	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next + 2), Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
+	restore := limitDescriptors(t, 2)
 	files, received := k.conn.receive(new(reply))
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	if !errors.Is(received, syscall.EMFILE) {
 		t.Errorf("%d files, %v", len(files), received)
 	}

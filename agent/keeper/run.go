@@ -28,8 +28,8 @@ const (
 	agentFD  // of the agent's process
 )
 
-// name is the keeper's in lists of processes. Who kills all that is called like this
-// program does not mean the keeper: it ends by itself.
+// name is the keeper's in lists of processes. Who kills what is called like this program
+// (pkill, killall) does not mean the keeper: it ends by itself.
 const name = "probe-keeper"
 
 // Run runs the keeper if this process is one, and then reports true: the caller has to
@@ -42,23 +42,22 @@ func Run() bool {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	if err := keep(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
 	}
 	return true
 }
 
 func keep() error {
-	if err := refuseMorePrivileges(); err != nil {
-		return err
-	}
+	refused := refuseMorePrivileges()
 	c, err := newConn(os.NewFile(socketFD, "socket"))
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.send(reply{Failed: failureOf(refused)})
+	}
+	if refused != nil || err != nil {
+		return errors.Join(refused, err)
 	}
 	k := keeping{agent: c, probes: map[uint64]*kept{}}
-	gone, err := false, c.send(reply{})
-	if err == nil {
-		gone, err = k.obey()
-	}
+	gone, err := k.obey()
 	_ = c.socket.Close() // an agent that is there takes this for the end
 	k.working.Wait()
 	if gone {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hold is a file system for BPF objects (bpffs) that is mounted nowhere: only a descriptor
-// of this process leads to it. A link that has a file there is taken off by one of the kernel's own
+// A hold is a file system for BPF objects (bpffs) that is mounted nowhere: only descriptors
+// of this process, and of one that it passes them on to, lead to it. A link that has a file there is taken off by one of the kernel's own
 // workers, once that file is gone (all kernels with multi-uprobe links). Whoever closes the
 // last descriptor of a link takes it off himself, and a process that is killed meanwhile
 // leaves probes in the target: it can no longer change the target's code. Nobody kills a
@@ -137,5 +137,9 @@ func LetGo(name string) {
 
 // letGo leaves it to the kernel to take a link off.
 func letGo(l link.Link, path string) error {
-	return errors.Join(l.Close(), os.Remove(path)) // in this order: the file is the last that keeps it
+	err := l.Close()                                                     // first: the file is the last that keeps it
+	if removed := os.Remove(path); !errors.Is(removed, os.ErrNotExist) { // LetGo may have been quicker
+		err = errors.Join(err, removed)
+	}
+	return err
 }

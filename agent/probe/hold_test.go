@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hold that was passed on is found once, and not passed on further. What the
+// A hold that was passed on is found once, and not passed on by itself. What the
 // variable may name otherwise is none.
 func TestInheritHold(t *testing.T) {
 	if os.Geteuid() != 0 {

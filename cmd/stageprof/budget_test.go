@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +47,37 @@ func TestRecordBudget(t *testing.T) {
 	again := command(t, "report", r.path("saved"))
 	if got := finish(t, again); got.stdout != text {
 		t.Errorf("report prints something else than record:\n%s\n%s", got.stdout, text)
+	}
+}
+
+// The keeper of root's command is killed while a window is open: its probes come off when
+// that is over, not when the command is.
+func TestRecordBudgetKeeperKilled(t *testing.T) {
+	p := simtest.Start(t, simtest.Tester(t, "calls", "--calls", "200000000", "--launches-only", "1", "--stages", "1",
+		"--markers", simtest.Markers(t)))
+	p.WaitLine("up")
+	driver := simtest.Driver(t)
+	before := string(simtest.CodeOf(t, p.PID, driver))
+	probed := func() bool { return string(simtest.CodeOf(t, p.PID, driver)) != before }
+	r := startRecord(t, p.PID, "--budget", "2%", "--no-gpu")
+	killKeeper := func() {
+		keeper := simtest.ChildOf(t, r.cmd.Process.Pid, "probe-keeper")
+		if keeper == 0 || !probed() {
+			t.Fatalf("keeper %d, probes are in: %t", keeper, probed())
+		}
+		if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		simtest.Eventually(t, "it has ended", func() bool { return !isKeeper(keeper) })
+	}
+	killKeeper() // the target does not call yet: the first window is open as long as that
+	p.Ready()
+	simtest.Eventually(t, "the window is over", func() bool { return !probed() })
+	simtest.Eventually(t, "another one is open", probed)
+	r.signal(t, syscall.SIGINT)
+	r.wait(t, exitOK)
+	if probed() {
+		t.Error("something is left")
 	}
 }
 
