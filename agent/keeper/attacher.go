@@ -40,7 +40,7 @@ func (a Attacher) attach(kind kind, path string, program *ebpf.Program, points [
 	p.by.Name = fmt.Sprintf("kept-%d-%d", a.Keeper.command.Process.Pid, p.id)
 	r := request{ID: p.id, Kind: kind, Mechanism: p.by.Mechanism, PID: p.by.PID, Held: p.by.Held, Name: p.by.Name, Points: points}
 	got, err := a.Keeper.ask(r, int(file.Fd()), program.FD())
-	p.add(got)
+	p.add(got.Busy)
 	if errors.Is(err, ErrEnded) {
 		probe.LetGo(p.by.Name) // should it have come to that
 	}
@@ -69,24 +69,24 @@ func (p *probes) Close() error {
 	var err error
 	p.by.Clock(func() { err = closeAll(p.files) })
 	got, failed := p.keeper.ask(request{ID: p.id, Kind: askOff})
-	p.add(got)
+	p.add(got.Busy)
 	if !errors.Is(failed, ErrEnded) {
 		return errors.Join(err, failed)
 	}
 	if p.held {
 		probe.LetGo(p.by.Name)
-		p.add(answer{reply: reply{Busy: p.took}}) // as probe.Attacher has it
+		p.add(p.took) // as probe.Attacher has it
 		return err
 	}
-	// If it ended just before, it had nothing left to do: who knows.
+	// It may have ended just before it was asked, and left nothing: who knows.
 	if !ended && p.keeper.told.CompareAndSwap(false, true) {
 		err = errors.Join(err, fmt.Errorf("%w as it took them off: some may be left in the process, until it is recorded again", failed))
 	}
 	return err
 }
 
-func (p *probes) add(got answer) {
+func (p *probes) add(took time.Duration) {
 	if p.by.Busy != nil {
-		p.by.Busy.Add(int64(got.Busy))
+		p.by.Busy.Add(int64(took))
 	}
 }
