@@ -438,9 +438,15 @@ def write_text(path, text):
     os.replace(path + ".partial", path)
 
 
+def say(line):
+    """In one write, also unbuffered as under torchrun: ranks have their output in common."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main():
     arguments = parse_arguments()
-    print("pid", os.getpid(), flush=True)
+    say(f"pid {os.getpid()}")
     prepare_environment(arguments)
 
     import torch
@@ -450,7 +456,7 @@ def main():
     stages = Stages(stage, truth)
     pipeline = Pipeline(torch, arguments, stages)
     pipeline.warm_up()
-    print("ready", flush=True)
+    say("ready")
     if arguments.announce_pid:
         write_text(arguments.announce_pid, f"{os.getpid()}\n")
     if arguments.ready_file:
